@@ -1,4 +1,4 @@
-"""Backlogs to empty: letters put into backlog queues as paired clients would, and what arrived at home."""
+"""Backlogs to empty: messages put into backlog queues as paired clients would, and what arrived at home."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_S = 60.0
 BATCH = 100
 
 
-def letter(path: str, message_id: str, body: bytes) -> bytes:
+def backlog_message(path: str, message_id: str, body: bytes) -> bytes:
     """A durable message, addressed to an entity of the primary."""
     message = sections.encode_message(
         header=sections.Header(durable=True), properties={PropertyField.MESSAGE_ID: message_id}, data=body
@@ -63,18 +63,18 @@ class Answers(LinkHandler):
             await self._changed.wait()
 
 
-async def put(namespace: ServedNamespace, queue: str, letters: Sequence[bytes], under_way: int = 20) -> None:
-    """Store letters in a queue; when this returns every one of them was acknowledged."""
+async def put(namespace: ServedNamespace, queue: str, messages: Sequence[bytes], under_way: int = 20) -> None:
+    """Store messages in a queue; when this returns every one of them was acknowledged."""
     connection = await _opened(namespace)
     answers = Answers()
     link = await connection.open_sender(queue, answers)
-    for number, start in enumerate(range(0, len(letters), BATCH), 1):
+    for number, start in enumerate(range(0, len(messages), BATCH), 1):
         await answers.wait_for_credit(link, WAIT_S, queue)
-        payload, message_format = encode_batch(list(letters[start : start + BATCH]))
+        payload, message_format = encode_batch(list(messages[start : start + BATCH]))
         link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
         connection.flush()
         await answers.until(number - under_way)
-    await answers.until(-(-len(letters) // BATCH))
+    await answers.until(-(-len(messages) // BATCH))
     await connection.close()
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bench.backlog import found_in, letter, make_backlog, put
+from bench.backlog import backlog_message, found_in, make_backlog, put
 from bench.namespaces import ServedNamespace, served_pair
 from bench.processes import Process, Processes
 from twinbus.cli.output import table
@@ -38,7 +38,7 @@ WINDOW = QUEUES * SyphonOptions().prefetch
 """What a syphon may have in its hands at a time."""
 RATE = 4_000
 """Messages a second: slow enough to be killed in the middle of it."""
-MID_JOURNEY = 0.7
+MIDWAY = 0.7
 """How many of the kills wait until messages are on their way; the others come when they come."""
 DRAIN_S = 120
 MOVES_S = 10
@@ -50,7 +50,7 @@ class Account:
 
     kills: Counter[str] = field(default_factory=Counter)
     promised: set[tuple[str, str]] = field(default_factory=set)
-    """Entity and id of every letter that a backlog queue has acknowledged."""
+    """Entity and id of every message that a backlog queue has acknowledged."""
     home: Counter[tuple[str, str]] = field(default_factory=Counter)
     damaged: list[str] = field(default_factory=list)
     left: int = 0
@@ -61,7 +61,7 @@ class Account:
         return sorted(self.promised - set(self.home))
 
     @property
-    def strangers(self) -> list[tuple[str, str]]:
+    def unexpected(self) -> list[tuple[str, str]]:
         return sorted(set(self.home) - self.promised)
 
     @property
@@ -79,7 +79,7 @@ class Account:
 
     @property
     def is_fine(self) -> bool:
-        is_whole = not self.lost and not self.strangers and not self.damaged and not self.left
+        is_whole = not self.lost and not self.unexpected and not self.damaged and not self.left
         return is_whole and self.repeats <= self.repeats_max and not self.undetected
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Chaos:
         self._syphon = self._processes.start(self._command(), None, self._log, self._environment())
 
     def round(self, number: int, victim: str, messages: int) -> None:
-        """New letters, a kill somewhere in the middle of their journey, and the victim is back."""
+        """New messages, a kill somewhere while they are on their way, and the victim is back."""
         asyncio.run(self._fill_and_kill(number, messages, victim))
         time.sleep(self._chance.uniform(0, 0.3))
         self._revive(victim)
@@ -115,8 +115,8 @@ class Chaos:
         begin = self._log.stat().st_size
         filling = asyncio.create_task(self._fill(number, messages))
         if victim == "secondary":
-            await filling  # or nobody would know which letters it has acknowledged
-        if self._chance.random() < MID_JOURNEY:
+            await filling  # or nobody would know which messages it has acknowledged
+        if self._chance.random() < MIDWAY:
             await self._moves(begin)
         await asyncio.sleep(self._chance.uniform(0, messages / RATE / 2))
         await asyncio.to_thread(self._kill, victim)
@@ -134,7 +134,7 @@ class Chaos:
         for index, path in enumerate(self._paths):
             entity = self._chance.choice(ENTITIES)
             ids = [f"{number}-{index}-{count}" for count in range(messages // QUEUES)]
-            await put(self._secondary, path, [letter(entity, one, one.encode()) for one in ids])
+            await put(self._secondary, path, [backlog_message(entity, one, one.encode()) for one in ids])
             self.account.promised |= {(entity, one) for one in ids}
 
     def _kill(self, victim: str) -> None:
@@ -220,7 +220,7 @@ def main() -> None:
         account = run(chosen.runs, chosen.messages, seed, Path(folder))
     print(account)
     if not account.is_fine:
-        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, strangers {account.strangers[:10]}")
+        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, unexpected {account.unexpected[:10]}")
 
 
 if __name__ == "__main__":

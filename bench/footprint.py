@@ -2,7 +2,7 @@
 
 Memory is the resident set after the allocator was asked to give back what it does not use: what it keeps for later
 depends on the worst moment so far, and would look like a leak. Threads and sockets come and go with outages, so only
-readings from fair weather are compared: the medians of the second and of the last fifth of the time. And when all
+readings without an outage are compared: the medians of the second and of the last fifth of the time. And when all
 clients are closed, threads and files have to be what they were before the first one.
 """
 
@@ -78,7 +78,7 @@ class Footprint:
     def _growth(self) -> list[str]:
         early, late = self.usual(1), self.usual(FIFTHS - 1)
         if early is None or late is None:
-            return ["there was no fair weather to compare: let it run for longer"]
+            return ["there was no time without an outage to compare: let it run for longer"]
         found = []
         if late.memory_mb > early.memory_mb + GROWTH_MB_MAX:
             found.append(f"memory has grown from {early.memory_mb:.0f} to {late.memory_mb:.0f} MB")

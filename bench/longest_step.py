@@ -67,7 +67,7 @@ class CountingStore(SqliteStore):
         super().request(request)
 
 
-class Bench:
+class NamespaceHarness:
     def __init__(self, folder: Path) -> None:
         self.now_ms = NOW_MS
         self.notices: list[Notice] = []
@@ -129,84 +129,86 @@ def arrivals(number: int, session: Callable[[int], str] | None = None, ttl_ms: i
         yield read_arrival(encode_message(header=header, properties=dict(properties), data=b""), lambda: "new")
 
 
-def fill(bench: Bench, path: str, number: int, **kinds: object) -> None:
+def fill(harness: NamespaceHarness, path: str, number: int, **kinds: object) -> None:
     everything = list(arrivals(number, **kinds))  # type: ignore[arg-type]
     for start in range(0, number, 1_000):
-        bench.do(SendMessages(path, tuple(everything[start : start + 1_000])))
+        harness.do(SendMessages(path, tuple(everything[start : start + 1_000])))
 
 
-def lent(bench: Bench, number: int, settings: QueueSettings) -> tuple[bytes, ...]:
-    bench.do(CreateQueue("q", settings))
-    fill(bench, "q", number)
-    bench.do(OpenReceiver(1, "q", ReceiveMode.PEEK_LOCK))
-    bench.longest.clear()
-    bench.do(Grant(1, number))
-    return bench.tokens()
+def lent(harness: NamespaceHarness, number: int, settings: QueueSettings) -> tuple[bytes, ...]:
+    harness.do(CreateQueue("q", settings))
+    fill(harness, "q", number)
+    harness.do(OpenReceiver(1, "q", ReceiveMode.PEEK_LOCK))
+    harness.longest.clear()
+    harness.do(Grant(1, number))
+    return harness.tokens()
 
 
-def batch(bench: Bench, settings: QueueSettings) -> None:
-    bench.do(CreateQueue("q", settings))
-    bench.longest.clear()
-    bench.do(SendMessages("q", tuple(arrivals(BATCH))))
+def batch(harness: NamespaceHarness, settings: QueueSettings) -> None:
+    harness.do(CreateQueue("q", settings))
+    harness.longest.clear()
+    harness.do(SendMessages("q", tuple(arrivals(BATCH))))
 
 
-def topic(bench: Bench, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
-    bench.do(CreateTopic("t", TopicSettings()))
+def topic(harness: NamespaceHarness, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
+    harness.do(CreateTopic("t", TopicSettings()))
     of_each = QueueSettings(**settings)  # type: ignore[arg-type]
-    bench.do(*(CreateSubscription("t", f"s{at}", of_each, rule) for at in range(subscriptions)))
-    bench.longest.clear()
+    harness.do(*(CreateSubscription("t", f"s{at}", of_each, rule) for at in range(subscriptions)))
+    harness.longest.clear()
 
 
-def fan_out(bench: Bench, messages: int, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
-    topic(bench, subscriptions, rule, **settings)
-    bench.do(SendMessages("t", tuple(arrivals(messages))))
+def fan_out(
+    harness: NamespaceHarness, messages: int, subscriptions: int, rule: Rule | None = None, **settings: object
+) -> None:
+    topic(harness, subscriptions, rule, **settings)
+    harness.do(SendMessages("t", tuple(arrivals(messages))))
 
 
-def one_large(bench: Bench, rule: Rule) -> None:
+def one_large(harness: NamespaceHarness, rule: Rule) -> None:
     """A message with properties as long as they may be."""
-    topic(bench, 2_000, rule)
+    topic(harness, 2_000, rule)
     properties = {"text": "a" * 30_000, **{f"p{at}": at for at in range(1_500)}}
     payload = encode_message(properties={PropertyField.MESSAGE_ID: "m"}, application_properties=properties, data=b"")
-    bench.do(SendMessages("t", (read_arrival(payload, lambda: "new"),)))
+    harness.do(SendMessages("t", (read_arrival(payload, lambda: "new"),)))
 
 
-def many_correlated(bench: Bench) -> None:
+def many_correlated(harness: NamespaceHarness) -> None:
     """As many filters as there may be, and all of them match."""
-    topic(bench, 2_000)
+    topic(harness, 2_000)
     rule = Rule("", CorrelationFilter(message_id="m0"))
     for at in range(2_000):
-        bench.do(*(CreateRule(f"t/subscriptions/s{at}", rule._replace(name=f"r{number}")) for number in range(50)))
-    bench.longest.clear()
-    bench.do(SendMessages("t", tuple(arrivals(1))))
+        harness.do(*(CreateRule(f"t/subscriptions/s{at}", rule._replace(name=f"r{number}")) for number in range(50)))
+    harness.longest.clear()
+    harness.do(SendMessages("t", tuple(arrivals(1))))
 
 
-def wakes(bench: Bench) -> None:
-    topic(bench, 2_000)
-    sent = tuple(each._replace(due_at_ms=bench.now_ms + 1) for each in arrivals(100))
-    bench.do(SendMessages("t", sent))
-    bench.longest.clear()
-    bench.now_ms += 1
-    bench.settle_down()
+def wakes(harness: NamespaceHarness) -> None:
+    topic(harness, 2_000)
+    sent = tuple(each._replace(due_at_ms=harness.now_ms + 1) for each in arrivals(100))
+    harness.do(SendMessages("t", sent))
+    harness.longest.clear()
+    harness.now_ms += 1
+    harness.settle_down()
 
 
-def forwarded(bench: Bench, subscriptions: int = 0) -> None:
+def forwarded(harness: NamespaceHarness, subscriptions: int = 0) -> None:
     if subscriptions:
-        topic(bench, subscriptions)
+        topic(harness, subscriptions)
     else:
-        bench.do(CreateQueue("t", QueueSettings()))
-    bench.do(CreateQueue("q", QueueSettings(forward_to="t")))
-    bench.longest.clear()
-    bench.do(SendMessages("q", tuple(arrivals(BATCH))))
+        harness.do(CreateQueue("t", QueueSettings()))
+    harness.do(CreateQueue("q", QueueSettings(forward_to="t")))
+    harness.longest.clear()
+    harness.do(SendMessages("q", tuple(arrivals(BATCH))))
 
 
-def multiplied(bench: Bench) -> None:
+def multiplied(harness: NamespaceHarness) -> None:
     """Subscriptions of one topic that forward to another one with as many."""
-    bench.do(CreateTopic("end", TopicSettings()))
-    bench.do(*(CreateSubscription("end", f"s{at}", QueueSettings()) for at in range(200)))
-    fan_out(bench, 10, 200, forward_to="end")
+    harness.do(CreateTopic("end", TopicSettings()))
+    harness.do(*(CreateSubscription("end", f"s{at}", QueueSettings()) for at in range(200)))
+    fan_out(harness, 10, 200, forward_to="end")
 
 
-def decode(bench: Bench, number: int) -> None:
+def decode(harness: NamespaceHarness, number: int) -> None:
     message = encode_message(properties={PropertyField.MESSAGE_ID: "m"}, data=b"")
     envelope = (b"\x00\x53\x75\xa0" + bytes((len(message),)) + message) * number
 
@@ -217,103 +219,103 @@ def decode(bench: Bench, number: int) -> None:
         except MessageTooLarge:
             pass
 
-    bench.time("decode", read)
+    harness.time("decode", read)
 
 
-def delete_topic(bench: Bench) -> None:
-    fan_out(bench, 50, 2_000)
-    bench.longest.clear()
-    bench.do(DeleteEntity("t"))
+def delete_topic(harness: NamespaceHarness) -> None:
+    fan_out(harness, 50, 2_000)
+    harness.longest.clear()
+    harness.do(DeleteEntity("t"))
 
 
-def settle(bench: Bench, verdict: Complete | Abandon | DeadLetter) -> None:
-    tokens = lent(bench, SETTLED, QueueSettings())
-    bench.longest.clear()
-    bench.do(SettleMessages("q", tokens, verdict))
+def settle(harness: NamespaceHarness, outcome: Complete | Abandon | DeadLetter) -> None:
+    tokens = lent(harness, SETTLED, QueueSettings())
+    harness.longest.clear()
+    harness.do(SettleMessages("q", tokens, outcome))
 
 
-def ended_locks(bench: Bench) -> None:
-    lent(bench, BATCH, QueueSettings())
-    bench.longest.clear()
-    bench.now_ms += HOUR_MS
-    bench.settle_down()
+def ended_locks(harness: NamespaceHarness) -> None:
+    lent(harness, BATCH, QueueSettings())
+    harness.longest.clear()
+    harness.now_ms += HOUR_MS
+    harness.settle_down()
 
 
-def expiry(bench: Bench, number: int, *, buried: bool) -> None:
-    bench.do(CreateQueue("q", QueueSettings(dead_letter_on_expiration=buried)))
-    fill(bench, "q", number, ttl_ms=60_000)
-    bench.longest.clear()
-    bench.now_ms += HOUR_MS
-    bench.settle_down()
+def expiry(harness: NamespaceHarness, number: int, *, buried: bool) -> None:
+    harness.do(CreateQueue("q", QueueSettings(dead_letter_on_expiration=buried)))
+    fill(harness, "q", number, ttl_ms=60_000)
+    harness.longest.clear()
+    harness.now_ms += HOUR_MS
+    harness.settle_down()
 
 
-def sessions(bench: Bench, number: int) -> None:
-    bench.do(CreateQueue("q", QueueSettings(requires_session=True)))
-    fill(bench, "q", number, session=lambda at: f"s{at}")
-    bench.longest.clear()
+def sessions(harness: NamespaceHarness, number: int) -> None:
+    harness.do(CreateQueue("q", QueueSettings(requires_session=True)))
+    fill(harness, "q", number, session=lambda at: f"s{at}")
+    harness.longest.clear()
 
 
-def accept_sessions(bench: Bench, number: int) -> None:
-    sessions(bench, number)
-    bench.do(*(AcceptSession(at, "q", ReceiveMode.PEEK_LOCK, None) for at in range(number)))
-    bench.do(*(Grant(at, 10) for at in range(number)))
+def accept_sessions(harness: NamespaceHarness, number: int) -> None:
+    sessions(harness, number)
+    harness.do(*(AcceptSession(at, "q", ReceiveMode.PEEK_LOCK, None) for at in range(number)))
+    harness.do(*(Grant(at, 10) for at in range(number)))
 
 
-def ended_sessions(bench: Bench, number: int) -> None:
-    accept_sessions(bench, number)
-    bench.longest.clear()
-    bench.now_ms += HOUR_MS
-    bench.settle_down()
+def ended_sessions(harness: NamespaceHarness, number: int) -> None:
+    accept_sessions(harness, number)
+    harness.longest.clear()
+    harness.now_ms += HOUR_MS
+    harness.settle_down()
 
 
-def list_sessions(bench: Bench) -> None:
-    sessions(bench, 50_000)
-    bench.do(ListSessions("q", None, 0, 100_000))
+def list_sessions(harness: NamespaceHarness) -> None:
+    sessions(harness, 50_000)
+    harness.do(ListSessions("q", None, 0, 100_000))
 
 
-def peek(bench: Bench) -> None:
-    bench.do(CreateQueue("q", QueueSettings()))
-    fill(bench, "q", 10_000)
-    bench.longest.clear()
-    bench.do(PeekMessages("q", 0, 10_000))
+def peek(harness: NamespaceHarness) -> None:
+    harness.do(CreateQueue("q", QueueSettings()))
+    fill(harness, "q", 10_000)
+    harness.longest.clear()
+    harness.do(PeekMessages("q", 0, 10_000))
 
 
-def delete(bench: Bench) -> None:
-    bench.do(CreateQueue("q", QueueSettings()))
-    fill(bench, "q", 100_000)
-    bench.longest.clear()
-    bench.do(DeleteEntity("q"))
+def delete(harness: NamespaceHarness) -> None:
+    harness.do(CreateQueue("q", QueueSettings()))
+    fill(harness, "q", 100_000)
+    harness.longest.clear()
+    harness.do(DeleteEntity("q"))
 
 
-OPERATIONS: dict[str, Callable[[Bench], object]] = {
-    "batch of 4,500": lambda bench: batch(bench, QueueSettings()),
-    "batch of 4,500, duplicates": lambda bench: batch(bench, QueueSettings(requires_duplicate_detection=True)),
-    "1 message to 2,000 subscriptions": lambda bench: fan_out(bench, 1, 2_000),
-    "50 messages to 2,000 subscriptions": lambda bench: fan_out(bench, 50, 2_000),
-    "4,500 messages to 100 subscriptions": lambda bench: fan_out(bench, BATCH, 100),
-    "20 messages to 2,000 SQL rules": lambda bench: fan_out(bench, 20, 2_000, WITH_SQL),
-    "1 message to 2,000 long SQL rules": lambda bench: fan_out(bench, 1, 2_000, LONG_SQL),
-    "1 long message to 2,000 SQL rules with LIKE": lambda bench: one_large(bench, SEARCHING),
-    "1 message to 2,000 rules with an action": lambda bench: fan_out(bench, 1, 2_000, CHANGING),
-    "1 long message to 2,000 rules with an action": lambda bench: one_large(bench, CHANGING),
-    "1 message to 2,000 SQL rules that fail": lambda bench: fan_out(bench, 1, 2_000, FAILING),
-    "1 message without session to 2,000 with": lambda bench: fan_out(bench, 1, 2_000, requires_session=True),
+OPERATIONS: dict[str, Callable[[NamespaceHarness], object]] = {
+    "batch of 4,500": lambda harness: batch(harness, QueueSettings()),
+    "batch of 4,500, duplicates": lambda harness: batch(harness, QueueSettings(requires_duplicate_detection=True)),
+    "1 message to 2,000 subscriptions": lambda harness: fan_out(harness, 1, 2_000),
+    "50 messages to 2,000 subscriptions": lambda harness: fan_out(harness, 50, 2_000),
+    "4,500 messages to 100 subscriptions": lambda harness: fan_out(harness, BATCH, 100),
+    "20 messages to 2,000 SQL rules": lambda harness: fan_out(harness, 20, 2_000, WITH_SQL),
+    "1 message to 2,000 long SQL rules": lambda harness: fan_out(harness, 1, 2_000, LONG_SQL),
+    "1 long message to 2,000 SQL rules with LIKE": lambda harness: one_large(harness, SEARCHING),
+    "1 message to 2,000 rules with an action": lambda harness: fan_out(harness, 1, 2_000, CHANGING),
+    "1 long message to 2,000 rules with an action": lambda harness: one_large(harness, CHANGING),
+    "1 message to 2,000 SQL rules that fail": lambda harness: fan_out(harness, 1, 2_000, FAILING),
+    "1 message without session to 2,000 with": lambda harness: fan_out(harness, 1, 2_000, requires_session=True),
     "1 message to 100,000 correlation filters": many_correlated,
     "100 scheduled wake, 2,000 subscriptions": wakes,
     "batch of 4,500 is forwarded": forwarded,
-    "batch of 4,500 is forwarded to a topic": lambda bench: forwarded(bench, 100),
+    "batch of 4,500 is forwarded to a topic": lambda harness: forwarded(harness, 100),
     "10 messages, 200 x 200 subscriptions": multiplied,
-    "batch of 4,500 is decoded": lambda bench: decode(bench, BATCH),
-    "batch of 20,000 is refused": lambda bench: decode(bench, 20_000),
-    "credit of 4,500": lambda bench: lent(bench, BATCH, QueueSettings()),
-    "complete 1,000": lambda bench: settle(bench, Complete()),
-    "abandon 1,000": lambda bench: settle(bench, Abandon({"why": "x"})),
-    "dead-letter 1,000": lambda bench: settle(bench, DeadLetter({"DeadLetterReason": "x"})),
+    "batch of 4,500 is decoded": lambda harness: decode(harness, BATCH),
+    "batch of 20,000 is refused": lambda harness: decode(harness, 20_000),
+    "credit of 4,500": lambda harness: lent(harness, BATCH, QueueSettings()),
+    "complete 1,000": lambda harness: settle(harness, Complete()),
+    "abandon 1,000": lambda harness: settle(harness, Abandon({"why": "x"})),
+    "dead-letter 1,000": lambda harness: settle(harness, DeadLetter({"DeadLetterReason": "x"})),
     "4,500 locks end": ended_locks,
-    "100,000 messages expire": lambda bench: expiry(bench, 100_000, buried=False),
-    "20,000 messages expire, dead-lettered": lambda bench: expiry(bench, 20_000, buried=True),
-    "accept 2,000 sessions": lambda bench: accept_sessions(bench, 2_000),
-    "2,000 session locks end": lambda bench: ended_sessions(bench, 2_000),
+    "100,000 messages expire": lambda harness: expiry(harness, 100_000, buried=False),
+    "20,000 messages expire, dead-lettered": lambda harness: expiry(harness, 20_000, buried=True),
+    "accept 2,000 sessions": lambda harness: accept_sessions(harness, 2_000),
+    "2,000 session locks end": lambda harness: ended_sessions(harness, 2_000),
     "list 50,000 sessions": list_sessions,
     "peek 10,000": peek,
     "delete a queue with 100,000": delete,
@@ -327,10 +329,10 @@ def main() -> None:
     collect_seldom()  # as a server does
     for name, operation in chosen.items():
         with TemporaryDirectory() as folder:
-            bench = Bench(Path(folder))
-            operation(bench)
-            worst = sorted(bench.longest.items(), key=lambda each: -each[1])[:3]
-            bench.close()
+            harness = NamespaceHarness(Path(folder))
+            operation(harness)
+            worst = sorted(harness.longest.items(), key=lambda each: -each[1])[:3]
+            harness.close()
         sys.stdout.write(f"{name:46}" + "  ".join(f"{kind} {spent_ms:.0f} ms" for kind, spent_ms in worst) + "\n")
         sys.stdout.flush()
 

@@ -91,7 +91,7 @@ class Process:
         for line in Path(f"/proc/{self._popen.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return round(int(line.split()[1]) * 1024 / 1e6)
-        raise SystemExit(f"bench: this system does not tell {field}")
+        raise SystemExit(f"bench: this system does not report {field}")
 
     def stop(self) -> None:
         self._popen.terminate()

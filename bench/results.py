@@ -60,10 +60,10 @@ class Row:
         return {name: value for name, value in known.items() if value is not None}
 
     def cells(self) -> tuple[object, ...]:
-        verdict = {None: "", True: "yes", False: "MISSED"}[self.met]
+        is_met = {None: "", True: "yes", False: "MISSED"}[self.met]
         value = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3f}"
         rates = (_or_nothing(self.ours), _or_nothing(self.theirs))
-        return (self.name, *rates, value, self.unit, self.must or "", verdict, self.note)
+        return (self.name, *rates, value, self.unit, self.must or "", is_met, self.note)
 
 
 def _or_nothing(number: int | None) -> object:

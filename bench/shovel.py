@@ -2,7 +2,7 @@
 
 Both move the same: durable messages of 1 KiB, stored at home before they are gone from where they were (a shovel calls
 that on-confirm). Nothing is bound to a core: two servers and whatever moves are more than there are cores, for both.
-Time runs from the moment the mover is told to begin until nothing is left, as it sees it itself.
+Time runs from the start of the mover until nothing is left, as it sees it itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.backlog import letter, make_backlog, put
+from bench.backlog import backlog_message, make_backlog, put
 from bench.brokers import QUEUE, Broker, ask_rabbitmq, start_rabbitmq
 from bench.load import BODY_BYTES, SLOWEST_RATE, LoadClient
 from bench.namespaces import ServedNamespace, served_pair
@@ -98,7 +98,9 @@ class Syphoning:
         for index, path in enumerate(self._paths):
             for start in range(0, share, CHUNK):
                 numbers = range(start, min(share, start + CHUNK))
-                await put(self._secondary, path, [letter(QUEUE, f"{index}-{number}", body) for number in numbers])
+                await put(
+                    self._secondary, path, [backlog_message(QUEUE, f"{index}-{number}", body) for number in numbers]
+                )
 
 
 class Shovelling:

@@ -29,7 +29,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 import twinbus.aio
 from bench.footprint import Footprint
 from bench.namespaces import ServedNamespace, served_pair
-from bench.soak_books import Found, Journal, judge
+from bench.soak_tally import Found, Journal, judge
 from twinbus import PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.backlog_queues import backlog_path
 
@@ -59,7 +59,7 @@ HOLDING = {"failover_interval": timedelta(seconds=1), "hold_sends": True}
 
 
 class Crew:
-    """Senders that number their messages, and write down what they are told about each."""
+    """Senders that number their messages, and record the answer for each."""
 
     def __init__(self, primary: ServedNamespace, secondary: ServedNamespace, journal: Journal, seed: int) -> None:
         self._primary = primary
@@ -74,7 +74,7 @@ class Crew:
     def options(self, wishes: dict[str, Any]) -> SendAvailabilityPairedNamespaceOptions:
         return SendAvailabilityPairedNamespaceOptions(self._secondary.namespace, **COMMON, **wishes)
 
-    def parcels(self, name: str) -> Iterator[tuple[list[str], Any, float]]:
+    def payloads(self, name: str) -> Iterator[tuple[list[str], Any, float]]:
         """Ids, what to send, and how long to rest afterwards: a message, now and then a few at once."""
         dice = random.Random(f"{self._seed} {name}")
         number = 0
@@ -99,9 +99,9 @@ class Crew:
                 thread.join()
 
     def _send(self, name: str, sender: Any) -> None:
-        for ids, parcel, rest_s in self.parcels(name):
+        for ids, payload, rest_s in self.payloads(name):
             try:
-                self._journal.note_receipt(sender.entity_name, sender.send_messages(parcel))
+                self._journal.note_receipt(sender.entity_name, sender.send_messages(payload))
             except Exception as error:
                 self._journal.note_error(sender.entity_name, ids, error)
             self._is_over.wait(rest_s)
@@ -119,18 +119,18 @@ class Crew:
             )
 
     async def _send_in_task(self, name: str, sender: Any) -> None:
-        for ids, parcel, rest_s in self.parcels(name):
+        for ids, payload, rest_s in self.payloads(name):
             try:
-                self._journal.note_receipt(sender.entity_name, await sender.send_messages(parcel))
+                self._journal.note_receipt(sender.entity_name, await sender.send_messages(payload))
             except Exception as error:
                 self._journal.note_error(sender.entity_name, ids, error)
             await asyncio.sleep(rest_s)
 
 
-# --- weather ---------------------------------------------------------------------------------------
+# --- outages ---------------------------------------------------------------------------------------
 
 
-class Weather:
+class OutagePlan:
     """One outage after the other, with fair spells between them."""
 
     def __init__(self, primary: ServedNamespace, secondary: ServedNamespace, dice: random.Random) -> None:
@@ -217,7 +217,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         for runner in runners:
             runner.start()
         try:
-            _let_it_rain(Weather(primary, secondary, dice), footprint, journal, minutes * 60)
+            _run_outages(OutagePlan(primary, secondary, dice), footprint, journal, minutes * 60)
         finally:
             crew.stop()
             for runner in runners:
@@ -225,33 +225,35 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         problems = ["senders do not end"] if any(runner.is_alive() for runner in runners) else []
         footprint.after_closing()
         print("soak: all closed; emptying the queues", flush=True)
-        verdict = judge(journal.entries(), emptied(primary, secondary))
-    unexpected = [f"unexpected {kind[1:]}: {count:,}" for kind, count in journal.told.items() if kind.startswith("!")]
-    print(f"soak: {verdict.accepted:,} of {verdict.messages:,} messages accepted, none of them may be missing")
-    print(f"soak: {verdict.copies:,} copies more, all of which must have been in doubt")
+        result = judge(journal.entries(), emptied(primary, secondary))
+    unexpected = [
+        f"unexpected {kind[1:]}: {count:,}" for kind, count in journal.answers.items() if kind.startswith("!")
+    ]
+    print(f"soak: {result.accepted:,} of {result.messages:,} messages accepted, none of them may be missing")
+    print(f"soak: {result.copies:,} copies more, all of which must have been in doubt")
     print(f"soak: {footprint}")
-    return problems + unexpected + verdict.lines + footprint.problems()
+    return problems + unexpected + result.lines + footprint.problems()
 
 
-def _let_it_rain(weather: Weather, footprint: Footprint, journal: Journal, seconds: float) -> None:
+def _run_outages(plan: OutagePlan, footprint: Footprint, journal: Journal, seconds: float) -> None:
     began = time.monotonic()
     change_at, is_fair, told_at = began + 5, True, began
     while (now := time.monotonic()) < began + seconds:
         if now >= change_at:
-            change_at = now + (weather.outage() if is_fair else weather.fair())
+            change_at = now + (plan.outage() if is_fair else plan.fair())
             is_fair = not is_fair
         if now >= told_at:
             told_at = now + PROGRESS_S
-            print(_progress(now - began, seconds, weather, footprint, journal), flush=True)
+            print(_progress(now - began, seconds, plan, footprint, journal), flush=True)
         footprint.look(now - began, is_fair=is_fair)
         time.sleep(0.2)
-    weather.fair()
+    plan.fair()
 
 
-def _progress(spent_s: float, of_s: float, weather: Weather, footprint: Footprint, journal: Journal) -> str:
-    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(journal.told.items()))
+def _progress(spent_s: float, of_s: float, plan: OutagePlan, footprint: Footprint, journal: Journal) -> str:
+    answers = ", ".join(f"{count:,} {kind}" for kind, count in sorted(journal.answers.items()))
     clock = f"{spent_s // 60:.0f}:{spent_s % 60:02.0f} of {of_s // 60:.0f}:{of_s % 60:02.0f}"
-    return f"soak: {clock}, outage {weather.outages} ({weather.now}): {told or 'nothing yet'}; {footprint.now}"
+    return f"soak: {clock}, outage {plan.outages} ({plan.now}): {answers or 'nothing yet'}; {footprint.now}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Who runs what, when tests run side by side, and which examples the tests of properties try."""
+"""Which worker runs which test, and which examples property tests try."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LONGEST = (
 )
 """Begin first, so that nothing long is still running when everything else is done."""
 
-# The same examples at each run: who changes one thing is not told of another. `make test-search` looks for new ones.
+# The same examples at each run, so that a change fails its own tests only. `make test-search` looks for new ones.
 # No limits of time: they would judge the machine.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("all", _PATIENT, derandomize=True, database=None)

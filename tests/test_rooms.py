@@ -60,14 +60,14 @@ def may_import(room: Room, module: str) -> bool:
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.name))
 def test_the_files_of_a_room_import_only_what_it_may(room: Room) -> None:
-    strangers = [
+    unlisted = [
         f"twinbus.{module}: {name}"
         for module, file in FILES.items()
         if room_of(module) == room
         for name in own_imports_of(file)
         if not may_import(room, name)
     ]
-    assert strangers == []
+    assert unlisted == []
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room.is_pure], ids=lambda room: str(room.name))

@@ -18,8 +18,8 @@ import traceback
 import listeners  # noqa: F401 - each of these adds its attacks
 import managers  # noqa: F401
 import senders  # noqa: F401
-import strangers  # noqa: F401
-import web_strangers  # noqa: F401
+import unauthenticated_amqp  # noqa: F401
+import unauthenticated_web  # noqa: F401
 from catalogue import ATTACKS as ATTACKS
 from raw_peer import Spent
 

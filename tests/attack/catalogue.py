@@ -17,8 +17,8 @@ ROOM = 65_000
 """What fits a frame."""
 QUEUE, SESSIONS, TOPIC, SHORT_LOCKS = "attacked", "sessions", "topic", "short-locks"
 ONE_PEER_MB, MANY_PEERS_MB = 192, 640
-"""What one peer with a key may take, or strangers together (64 MiB, and what their sockets and TLS take); and what many
-peers with a key may (512 MiB, and what is worked on)."""
+"""What one peer with a key may take, or unauthenticated peers together (64 MiB, and what their sockets and TLS take);
+and what many peers with a key may (512 MiB, and what is worked on)."""
 BATCH_FORMAT = 0x80013700
 Act = Callable[[str, float], None]
 """Called with a connection string and the time when it is over (`time.monotonic`)."""

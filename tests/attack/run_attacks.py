@@ -84,18 +84,18 @@ def main() -> None:
     for number, name in enumerate(asked.only, 1):
         found, tries = run(ATTACKS[name], asked.seconds)
         rows[ATTACKS[name].does] = row(ATTACKS[name], found, tries)
-        say(f"{number}/{len(asked.only)} {time.monotonic() - began:.0f} s {name}: {told(found)}, tries: {tries}")
+        say(f"{number}/{len(asked.only)} {time.monotonic() - began:.0f} s {name}: {describe(found)}, tries: {tries}")
         for problem in found.problems():
             over.append(name)
             say(f"  {name}: {problem}")
     if asked.write is not None:
         asked.write.write_text(put_into(asked.write.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    verdict = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
-    say(f"{len(asked.only)} attacks, {verdict}")
+    summary = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
+    say(f"{len(asked.only)} attacks, {summary}")
     sys.exit(1 if over else 0)
 
 
-def told(found: Outcome) -> str:
+def describe(found: Outcome) -> str:
     """One line for the terminal."""
     return (
         f"{found.grown_bytes / 2**20:.0f} MiB, after it {found.left_bytes / 2**20:.0f} MiB; a neighbour waited"

@@ -28,20 +28,34 @@ LARGEST = 256 * 1024 - 200
 SLOW_SQL = "p LIKE '" + "%a" * 250 + "%b' OR q LIKE '%" + "_" * 200 + "b'"
 
 
+def send_again_and_again(connection_string: str, path: str, message: bytes, until: float) -> None:
+    """One message after the other on one link; on a new connection whenever the server hangs up."""
+    for _ in again(until):
+        with until_hung_up() as stack:
+            peer = opened(stack.enter_context(with_key(connection_string)))
+            peer.attach_sender(0, path)
+            for number in numbers(until):
+                peer.send_in_frames(0, number, message)
+                peer.read()
+
+
+def batches_again_and_again(connection_string: str, path: str, batch: bytes, until: float) -> None:
+    """One batch after the other; on a new connection whenever the server hangs up."""
+    for _ in again(until):
+        with until_hung_up() as stack:
+            batches(stack.enter_context(with_key(connection_string)), path, batch, until)
+
+
 @attack("sends batches of 52,000 empty messages, again and again", right="Send")
 def batches_of_52000(connection_string: str, until: float) -> None:
     batch = b"\x00\x53\x75\xa0\x00" * 52_000
-    for _ in again(until):
-        with until_hung_up() as stack:
-            batches(stack.enter_context(with_key(connection_string)), QUEUE, batch, until)
+    batches_again_and_again(connection_string, QUEUE, batch, until)
 
 
 @attack("sends batches of 4,500 empty messages, the most that are taken, again and again", right="Send")
 def batches_of_empty_messages(connection_string: str, until: float) -> None:
     batch = encode_message(data=[EMPTY] * 4_500)
-    for _ in again(until):
-        with until_hung_up() as stack:
-            batches(stack.enter_context(with_key(connection_string)), QUEUE, batch, until)
+    batches_again_and_again(connection_string, QUEUE, batch, until)
 
 
 @attack("sends batches of the largest size on 4 connections, as fast as it can", right="Send")
@@ -62,13 +76,7 @@ def largest_batches(connection_string: str, until: float) -> None:
 @attack("sends messages of 1 MB, which are too large, again and again", right="Send")
 def messages_too_large(connection_string: str, until: float) -> None:
     message = encode_message(data=b"x" * 1_000_000)
-    for _ in again(until):
-        with until_hung_up() as stack:
-            peer = opened(stack.enter_context(with_key(connection_string)))
-            peer.attach_sender(0, QUEUE)
-            for number in numbers(until):
-                peer.send_in_frames(0, number, message)
-                peer.read()
+    send_again_and_again(connection_string, QUEUE, message, until)
 
 
 @attack("begins messages on 1,000 links and ends none", right="Send")
@@ -87,9 +95,7 @@ def unfinished_messages(connection_string: str, until: float) -> None:
 @attack("sends batches of 4,500 messages to a topic with 100 subscriptions", right="Send", subscriptions=100)
 def fan_out_to_100(connection_string: str, until: float) -> None:
     batch = encode_message(data=[EMPTY] * 4_500)
-    for _ in again(until):
-        with until_hung_up() as stack:
-            batches(stack.enter_context(with_key(connection_string)), TOPIC, batch, until)
+    batches_again_and_again(connection_string, TOPIC, batch, until)
 
 
 @attack("sends batches of 4,500 messages to a topic with 2,000 subscriptions", right="Send", subscriptions=2_000)
@@ -106,13 +112,7 @@ def fan_out_to_2000(connection_string: str, until: float) -> None:
 def slow_rules(connection_string: str, until: float) -> None:
     texts = {"p": "a" * 30_000, "q": "a" * 30_000}
     message = encode_message(application_properties=texts, data=b"")
-    for _ in again(until):
-        with until_hung_up() as stack:
-            peer = opened(stack.enter_context(with_key(connection_string)))
-            peer.attach_sender(0, TOPIC)
-            for number in numbers(until):
-                peer.send_in_frames(0, number, message)
-                peer.read()
+    send_again_and_again(connection_string, TOPIC, message, until)
 
 
 @attack(
@@ -123,13 +123,7 @@ def slow_rules(connection_string: str, until: float) -> None:
 )
 def many_properties(connection_string: str, until: float) -> None:
     message = encode_message(application_properties={f"p{number}": None for number in range(7_500)}, data=b"")
-    for _ in again(until):
-        with until_hung_up() as stack:
-            peer = opened(stack.enter_context(with_key(connection_string)))
-            peer.attach_sender(0, TOPIC)
-            for number in numbers(until):
-                peer.send_in_frames(0, number, message)
-                peer.read()
+    send_again_and_again(connection_string, TOPIC, message, until)
 
 
 @attack("sends batches in which every message has a new session id", right="Send")

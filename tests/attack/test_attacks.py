@@ -14,7 +14,7 @@ from catalogue import Attack
 from target import Outcome, Target, served_for
 
 SECONDS = 3.0
-STRANGERS_MB = 128
+UNAUTHENTICATED_MB = 128
 """64 for all that is kept for them, and what the sockets and the TLS of a thousand connections take."""
 WAIT_S_MAX = 45.0
 """All attacks at once, on a machine that is busy with other tests: what counts here is that it ends. `make attack`
@@ -27,13 +27,13 @@ def outcome_under(attacks: list[Attack]) -> Outcome:
         return Target(served).under(SECONDS, *attacks)
 
 
-def test_all_strangers_at_once_do_not_take_much_memory_and_a_neighbour_is_served() -> None:
+def test_all_unauthenticated_peers_at_once_do_not_take_much_memory_and_a_neighbour_is_served() -> None:
     found = outcome_under([attack for attack in ATTACKS.values() if not attack.right])
     assert found.problems(p99_s_max=WAIT_S_MAX, longest_s_max=WAIT_S_MAX) == []
-    assert found.grown_bytes < STRANGERS_MB * 2**20
+    assert found.grown_bytes < UNAUTHENTICATED_MB * 2**20
 
 
-@pytest.mark.long  # strangers show the same limits; `make attack` runs all of them
+@pytest.mark.long  # unauthenticated peers show the same limits; `make attack` runs all of them
 def test_all_peers_with_keys_at_once_do_not_take_much_memory_and_a_neighbour_is_served() -> None:
     quick = [attack for attack in ATTACKS.values() if attack.right and not attack.seconds]
     found = outcome_under([attack for attack in quick if attack.subscriptions <= 100 and not attack.sql])

@@ -37,7 +37,7 @@ BACKLOG_QUEUES = 2
 pytestmark = pytest.mark.timeout(600)
 
 
-class LiveStage:
+class LivePair:
     """Two namespaces, queues of this run in them, and clients of this pair."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class LiveStage:
         self.orders = f"{self.prefix}-orders"
         self._admins = [namespace.admin_client(attempt_s=30) for namespace in (self.primary, self.secondary)]
 
-    def __enter__(self) -> LiveStage:
+    def __enter__(self) -> LivePair:
         self._admins[0].create_queue(self.orders)
         return self
 
@@ -123,9 +123,9 @@ class LiveStage:
 
 
 @pytest.fixture(scope="module")
-def live() -> Iterator[LiveStage]:
-    with LiveStage() as stage:
-        yield stage
+def live() -> Iterator[LivePair]:
+    with LivePair() as live:
+        yield live
 
 
 both_clients = pytest.mark.parametrize("flavour", BOTH)
@@ -135,7 +135,7 @@ both_clients = pytest.mark.parametrize("flavour", BOTH)
 
 
 @both_clients
-def test_pairing_makes_the_backlog_queues_and_finds_them_again(live: LiveStage, flavour: str) -> None:
+def test_pairing_makes_the_backlog_queues_and_finds_them_again(live: LivePair, flavour: str) -> None:
     for _ in range(2):
         with live.bus(flavour) as bus:
             assert bus.backlog_queue_count == BACKLOG_QUEUES
@@ -148,7 +148,7 @@ def test_pairing_makes_the_backlog_queues_and_finds_them_again(live: LiveStage, 
 
 
 @both_clients
-def test_while_all_is_well_messages_go_to_the_primary(live: LiveStage, flavour: str) -> None:
+def test_while_all_is_well_messages_go_to_the_primary(live: LivePair, flavour: str) -> None:
     with live.bus(flavour) as bus:
         sender = bus.get_queue_sender(live.orders)
         batch = sender.create_message_batch()
@@ -167,7 +167,7 @@ def test_while_all_is_well_messages_go_to_the_primary(live: LiveStage, flavour: 
     assert "one" in ids
 
 
-def test_a_queue_that_was_never_there_is_taken_for_a_typing_error(live: LiveStage) -> None:
+def test_a_queue_that_was_never_there_is_taken_for_a_typing_error(live: LivePair) -> None:
     with live.bus("threads") as bus, pytest.raises(MessagingEntityNotFoundError):
         bus.get_queue_sender(f"{live.prefix}-typo").send_messages(ServiceBusMessage("1"))
 
@@ -176,7 +176,7 @@ def test_a_queue_that_was_never_there_is_taken_for_a_typing_error(live: LiveStag
 
 
 @both_clients
-def test_sends_go_on_while_the_queue_is_disabled_and_come_back_by_themselves(live: LiveStage, flavour: str) -> None:
+def test_sends_go_on_while_the_queue_is_disabled_and_come_back_by_themselves(live: LivePair, flavour: str) -> None:
     with live.bus(flavour) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(live.orders)
@@ -193,7 +193,7 @@ def test_sends_go_on_while_the_queue_is_disabled_and_come_back_by_themselves(liv
 
 
 @both_clients
-def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LiveStage, flavour: str) -> None:
+def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LivePair, flavour: str) -> None:
     due_at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     message = ServiceBusMessage(
         b"\x00\xff", message_id="m", subject="s", correlation_id="c", application_properties={"n": 5, "t": True}
@@ -214,7 +214,7 @@ def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LiveSt
 
 
 @both_clients
-def test_a_schedule_can_be_cancelled_while_all_is_well(live: LiveStage, flavour: str) -> None:
+def test_a_schedule_can_be_cancelled_while_all_is_well(live: LivePair, flavour: str) -> None:
     with live.bus(flavour) as bus:
         sender = bus.get_queue_sender(live.orders)
         numbers = sender.schedule_messages(ServiceBusMessage("late"), datetime.now(UTC) + timedelta(hours=1))
@@ -222,8 +222,8 @@ def test_a_schedule_can_be_cancelled_while_all_is_well(live: LiveStage, flavour:
     assert not live.taken(live.primary, live.orders)
 
 
-def test_our_receivers_do_not_show_pings(live: LiveStage, record_property: Any) -> None:
-    """Whether the service itself drops them is not promised anywhere: it is looked at, and told."""
+def test_our_receivers_do_not_show_pings(live: LivePair, record_property: Any) -> None:
+    """Whether the service itself drops them is not promised anywhere: the test looks and reports it."""
     with live.bus("threads") as bus:
         heard = Heard(bus)
         bus.get_queue_sender(live.orders)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from backlog_letters import fill, letters_for
-from ledger_story import BASE_MS, Script, write_lines
+from backlog_messages import backlog_messages_for, fill
+from scripted_ledger import BASE_MS, Script, write_lines
 from served import KEY, Served
 from spark_backlog import ids_of
 from spark_cluster import EXECUTOR, PYTHON_WORKER, SPARK_HOME, Drain, SparkCluster, processes_of, until
@@ -59,7 +59,7 @@ class Place:
             self.primary.admin.delete_queue("orders")
         self.primary.admin.create_queue("orders")
         self._runs += 1
-        fill(self.secondary.connection_string, backlog_path("contoso", 0), letters_for("orders", count))
+        fill(self.secondary.connection_string, backlog_path("contoso", 0), backlog_messages_for("orders", count))
 
     @property
     def ledger(self) -> Path:
@@ -174,7 +174,7 @@ def test_after_the_driver_was_killed_the_same_command_finishes(place: Place) -> 
     assert arrived.total() <= MESSAGES + 2 * WINDOW, "a window for each of the two attempts"
 
 
-def test_a_key_that_is_wrong_on_executors_only_is_told_with_the_machine(place: Place) -> None:
+def test_a_key_that_is_wrong_on_executors_only_is_reported_with_the_machine(place: Place) -> None:
     place.prepare(100)
     drain = place.cluster.drain(
         *("--count", str(QUEUES), "--primary-secret", "env:TWINBUS_ODD", "--json"),

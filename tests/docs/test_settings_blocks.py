@@ -31,8 +31,8 @@ def of(language: str, first_line: str, blocks: list[Block] | None = None) -> Blo
 
 def command(words: list[str]) -> None:
     """Reads the arguments of a command as twinbus would, and runs nothing."""
-    told: Any = typer.main.get_command(app)
-    told.commands[words[0]].make_context(words[0], words[1:])
+    group: Any = typer.main.get_command(app)
+    group.commands[words[0]].make_context(words[0], words[1:])
 
 
 def test_the_pair_in_the_settings_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

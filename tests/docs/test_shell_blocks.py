@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import DOCS, ROOT, Block, blocks_of, logical_lines, to_run
-from doc_stage import for_the_shell, stage
+from doc_environment import for_the_shell, open_terminal
 from sample_output import difference, outputs_below
 
 PAGES = {page: list(blocks) for page, blocks in groupby(to_run("sh"), lambda block: block.page)}
@@ -23,7 +23,7 @@ MAKE_LINES = [line for blocks in PAGES.values() for block in blocks for line in 
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     blocks = [for_the_shell(block) for block in RUN_HERE[page]]
     shown = {above.line: sample for above, sample in outputs_below(blocks_of(page)) if "output" in sample.marks}
-    with stage(tmp_path, blocks) as terminal:
+    with open_terminal(tmp_path, blocks) as terminal:
         for block in blocks:
             terminal.act_as(block.marks.get("keys"))
             printed = terminal.run(block) if block.code else ""

@@ -36,7 +36,7 @@ def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
     }
 
 
-def test_a_picture_loads_nothing_and_tells_nothing_of_the_machine_it_was_made_on(site: Path) -> None:
+def test_a_picture_loads_nothing_and_shows_nothing_of_the_machine_it_was_made_on(site: Path) -> None:
     pictures = {path.name: path.read_text() for path in (site / "images").glob("*.svg")}
     assert len(pictures) >= 2
     assert [name for name, text in pictures.items() if re.search(r"url\(\W?http|<image|/(tmp|work|root)/", text)] == []

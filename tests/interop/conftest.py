@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from paired import BOTH, SYNC, Stage
+from paired import BOTH, SYNC, PairHarness
 from prompt_sdk import close_at_once
 from served import ISSUER_NAME, ISSUER_SECRET, Served
 
@@ -29,16 +29,16 @@ def served_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serv
 
 
 @pytest.fixture
-def stage(served_pair: tuple[Served, Served]) -> Iterator[Stage]:
+def harness(served_pair: tuple[Served, Served]) -> Iterator[PairHarness]:
     """For tests with the client on threads."""
-    made = Stage(*served_pair, SYNC)
+    made = PairHarness(*served_pair, SYNC)
     yield made
     made.leave()
 
 
 @pytest.fixture(params=BOTH)
-def both(request: pytest.FixtureRequest, served_pair: tuple[Served, Served]) -> Iterator[Stage]:
+def both(request: pytest.FixtureRequest, served_pair: tuple[Served, Served]) -> Iterator[PairHarness]:
     """The same for tests that are run with each client: on threads and on tasks."""
-    made = Stage(*served_pair, request.param)
+    made = PairHarness(*served_pair, request.param)
     yield made
     made.leave()

@@ -114,7 +114,7 @@ async def test_messages_go_over_tls_on_any_port(local: LocalNamespace, namespace
     assert await taken_from(namespace) == ["x" * 200_000]
 
 
-async def test_a_queue_that_can_be_listened_to_is_told_from_others(namespace: Namespace) -> None:
+async def test_a_queue_that_can_be_listened_to_is_distinguished_from_others(namespace: Namespace) -> None:
     client = namespace.aio_client()
     await ReceiverProbe.open(client, "orders", deadline_s=WAIT_S)
     with pytest.raises(LinkFailed) as failed:

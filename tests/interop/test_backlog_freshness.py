@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Stage, wait_until
+from paired import PairHarness, wait_until
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
@@ -77,16 +77,16 @@ async def test_a_syphon_looks_with_listen_alone_while_anything_waits_and_not_oth
         await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 2)
         to_backlog(world, "3")
         await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 3)
-        told = samples(syphon.current_progress())
-        assert told["twinbus_pair_backlog_messages"] == told["twinbus_pair_backlog_messages_at_least"] == 3
-        assert told["twinbus_pair_backlog_queues_unread"] == 0
-        assert 0 <= told["twinbus_pair_backlog_oldest_age_seconds"] < WAIT_S
-        assert told["twinbus_pair_backlog_looked_timestamp_seconds"] > 0
+        shown = samples(syphon.current_progress())
+        assert shown["twinbus_pair_backlog_messages"] == shown["twinbus_pair_backlog_messages_at_least"] == 3
+        assert shown["twinbus_pair_backlog_queues_unread"] == 0
+        assert 0 <= shown["twinbus_pair_backlog_oldest_age_seconds"] < WAIT_S
+        assert shown["twinbus_pair_backlog_looked_timestamp_seconds"] > 0
         world.primary.faults.clear()
         await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 0)
-        told = samples(syphon.current_progress())
-        assert told["twinbus_pair_backlog_messages"] == 0
-        assert "twinbus_pair_backlog_oldest_age_seconds" not in told
+        shown = samples(syphon.current_progress())
+        assert shown["twinbus_pair_backlog_messages"] == 0
+        assert "twinbus_pair_backlog_oldest_age_seconds" not in shown
         await until(lambda: [alert.name for alert in told_of][-1:] == ["backlog_home"])
         before = len(looks)
         await asyncio.sleep(1.0)
@@ -99,13 +99,13 @@ async def test_what_cannot_be_read_is_unknown_and_not_zero(world: Estate, looks:
     options = SyphonOptions(backoff_s=(0.1, 0.2), attempt_s=20.0)
     async with Syphon(primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT)) as syphon:
         await until(lambda: (found := syphon.current_progress().backlog) is not None and found.unread_queues == 1)
-        told = samples(syphon.current_progress())
-        assert "twinbus_pair_backlog_messages" not in told
-        assert (told["twinbus_pair_backlog_messages_at_least"], told["twinbus_pair_backlog_queues_unread"]) == (0, 1)
+        shown = samples(syphon.current_progress())
+        assert "twinbus_pair_backlog_messages" not in shown
+        assert (shown["twinbus_pair_backlog_messages_at_least"], shown["twinbus_pair_backlog_queues_unread"]) == (0, 1)
         assert looks
 
 
-def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
+def test_a_sender_shows_what_it_has_put_there_itself(both: PairHarness) -> None:
     with both.bus() as bus:
         assert bus.status().sent_to_backlog.messages == 0
         sender = bus.get_queue_sender(both.orders)
@@ -123,7 +123,7 @@ def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
         assert "this client put 4 messages there" in str(bus.status())
 
 
-def test_a_client_with_a_syphon_looks_while_it_is_failed_over(both: Stage, looks: list[int]) -> None:
+def test_a_client_with_a_syphon_looks_while_it_is_failed_over(both: PairHarness, looks: list[int]) -> None:
     with both.bus(enable_syphon=True) as bus:
         sender = bus.get_queue_sender(both.orders)
         wait_until(lambda: bus.status().secondary_status.waiting_messages == 0)
@@ -146,20 +146,20 @@ def test_with_the_keys_of_a_sender_the_backlog_is_unknown(world: Estate) -> None
         assert "twinbus_pair_backlog_messages{" not in bus.metrics_text()
 
 
-def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: Stage, looks: list[int]) -> None:
+def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: PairHarness, looks: list[int]) -> None:
     with both.bus(enable_syphon=True) as bus:
-        told: list[PairEvent] = []
-        bus.on("backlog_home", told.append)
+        shown: list[PairEvent] = []
+        bus.on("backlog_home", shown.append)
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         sender.send_messages(ServiceBusMessage("42"))
         wait_until(lambda: bus.status().secondary_status.waiting_messages == 0)
         before = len(looks)
         wait_until(lambda: len(looks) > before + 5)  # longer than it takes to say it, if it could be said
-        assert told == [], "it is empty, and messages may come: the entity is still failed over"
+        assert shown == [], "it is empty, and messages may come: the entity is still failed over"
         bus.mark_healthy(both.orders)
-        wait_until(lambda: len(told) == 1)
-        assert told[0].text == "the outage is over, the backlog is home: 1 message came through this syphon"
-        assert told[0].namespace == bus.status().primary
-    assert len(told) == 1
+        wait_until(lambda: len(shown) == 1)
+        assert shown[0].text == "the outage is over, the backlog is home: 1 message came through this syphon"
+        assert shown[0].namespace == bus.status().primary
+    assert len(shown) == 1
     assert looks

@@ -92,7 +92,7 @@ def test_two_queues_that_forward_to_each_other_put_messages_aside_after_four_hop
 
 
 @pytest.mark.parametrize("kind", ["queue", "subscription", "topic"])
-def test_whoever_uses_what_is_deleted_is_told_and_nothing_stays(
+def test_links_of_a_deleted_entity_fail_and_nothing_stays(
     admin: ServiceBusAdministrationClient, client: ServiceBusClient, kind: str
 ) -> None:
     admin.create_queue("used")

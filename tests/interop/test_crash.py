@@ -41,7 +41,7 @@ def serving(data: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], str]
 class Senders:
     """Threads that send numbered messages, each with its own client, until they are done or the server is gone.
 
-    The one that sends the last of the first half kills the server: whoever had to be told first might be late.
+    The one that sends the last of the first half kills the server: anybody else might be late.
     """
 
     def __init__(self, connection_string: str, server: subprocess.Popen[str], first: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
-from crash_chapters import CHAPTERS, Chapter, Work
+from crash_workloads import WORKLOADS, Work, Workload
 from power_cut import PowerCutDisk
 from served import Served
 
@@ -28,17 +28,17 @@ ENOUGH = 200
 """Messages of each kind that are stored before a crash, and again before the next one."""
 CUTS = 2
 WAIT_S = 150
-NAMES = [kind.__name__ for kind in CHAPTERS]
+NAMES = [kind.__name__ for kind in WORKLOADS]
 
 Problems = dict[str, BaseException | None]
 """What is wrong, by kind."""
 
 
 @asynccontextmanager
-async def at_work(connection_string: str, chapters: Sequence[Chapter]) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def at_work(connection_string: str, workloads: Sequence[Workload]) -> AsyncIterator[list[asyncio.Task[None]]]:
     """All applications, until the block is over."""
     async with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
-        tasks = [asyncio.create_task(_do(work, client)) for chapter in chapters for work in chapter.works]
+        tasks = [asyncio.create_task(_do(work, client)) for workload in workloads for work in workload.works]
         try:
             yield tasks
         finally:
@@ -57,25 +57,25 @@ async def _do(work: Work, client: ServiceBusClient) -> None:
     await work(client)
 
 
-async def until_each_has(enough: int, chapters: Sequence[Chapter], tasks: Sequence[asyncio.Task[None]]) -> None:
+async def until_each_has(enough: int, workloads: Sequence[Workload], tasks: Sequence[asyncio.Task[None]]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while min(len(chapter.books.stored) for chapter in chapters) < enough:
+        while min(len(workload.tally.stored) for workload in workloads) < enough:
             for task in tasks:
                 if task.done():
                     task.result()
             await asyncio.sleep(0.005)
 
 
-def prepare(connection_string: str, chapters: Sequence[Chapter]) -> None:
+def prepare(connection_string: str, workloads: Sequence[Workload]) -> None:
     with Namespace.from_connection_string(connection_string).admin_client(attempt_s=WAIT_S) as admin:
-        for chapter in chapters:
-            chapter.prepare(admin)
+        for workload in workloads:
+            workload.prepare(admin)
 
 
-async def audit(connection_string: str, chapters: Sequence[Chapter]) -> Problems:
-    """What each chapter finds wrong, all looking at the same time: the SDK takes its time to open links."""
+async def audit(connection_string: str, workloads: Sequence[Workload]) -> Problems:
+    """What each workload finds wrong, all looking at the same time: the SDK takes its time to open links."""
     async with ServiceBusClient.from_connection_string(connection_string) as client:
-        found = await asyncio.gather(*(chapter.audit(client) for chapter in chapters), return_exceptions=True)
+        found = await asyncio.gather(*(workload.audit(client) for workload in workloads), return_exceptions=True)
     return dict(zip(NAMES, found, strict=True))
 
 
@@ -85,17 +85,17 @@ async def audit(connection_string: str, chapters: Sequence[Chapter]) -> Problems
 @pytest.fixture(scope="module")
 def after_kill(tmp_path_factory: pytest.TempPathFactory) -> Problems:
     """What is wrong with a namespace that was killed in the middle and started again."""
-    chapters = [kind() for kind in CHAPTERS]
+    workloads = [kind() for kind in WORKLOADS]
     with Served("contoso", tmp_path_factory.mktemp("killed")) as served:
-        prepare(served.connection_string, chapters)
-        asyncio.run(_work_and_kill(served, chapters))
+        prepare(served.connection_string, workloads)
+        asyncio.run(_work_and_kill(served, workloads))
         served.start()
-        return asyncio.run(audit(served.connection_string, chapters))
+        return asyncio.run(audit(served.connection_string, workloads))
 
 
-async def _work_and_kill(served: Served, chapters: Sequence[Chapter]) -> None:
-    async with at_work(served.connection_string, chapters) as tasks:
-        await until_each_has(ENOUGH, chapters, tasks)
+async def _work_and_kill(served: Served, workloads: Sequence[Workload]) -> None:
+    async with at_work(served.connection_string, workloads) as tasks:
+        await until_each_has(ENOUGH, workloads, tasks)
         served.kill()
         done, _ = await asyncio.wait(tasks, timeout=WAIT_S)
         unexpected = [task.exception() for task in done if not isinstance(task.exception(), ServiceBusError)]
@@ -120,30 +120,30 @@ def after_cuts(tmp_path_factory: pytest.TempPathFactory) -> list[Problems]:
 
 async def _work_and_look(folder: Path) -> list[Problems]:
     cuts = await _work_and_cut(folder)
-    return list(await asyncio.gather(*(_look_at(left, chapters) for left, chapters in cuts)))
+    return list(await asyncio.gather(*(_look_at(left, workloads) for left, workloads in cuts)))
 
 
-async def _work_and_cut(folder: Path) -> list[tuple[Path, list[Chapter]]]:
+async def _work_and_cut(folder: Path) -> list[tuple[Path, list[Workload]]]:
     """What each cut left, and what had been promised by then."""
-    chapters = [kind() for kind in CHAPTERS]
-    cuts: list[tuple[Path, list[Chapter]]] = []
+    workloads = [kind() for kind in WORKLOADS]
+    cuts: list[tuple[Path, list[Workload]]] = []
     (folder / "disk").mkdir()
     with PowerCutDisk(folder / "disk") as disk:
         store = SqliteStore(disk.root / "store.sqlite", connect=disk.connect)
         async with NamespaceServer(NamespaceOptions(port=0), store=store) as server:
-            await asyncio.to_thread(prepare, server.connection_string, chapters)
-            async with at_work(server.connection_string, chapters) as tasks:
+            await asyncio.to_thread(prepare, server.connection_string, workloads)
+            async with at_work(server.connection_string, workloads) as tasks:
                 for cut in range(1, CUTS + 1):
-                    await until_each_has(cut * ENOUGH, chapters, tasks)
-                    cuts.append((folder / f"after-{cut}", deepcopy(chapters)))
+                    await until_each_has(cut * ENOUGH, workloads, tasks)
+                    cuts.append((folder / f"after-{cut}", deepcopy(workloads)))
                     disk.crash_into(folder / f"after-{cut}")
     return cuts
 
 
-async def _look_at(left: Path, chapters: Sequence[Chapter]) -> Problems:
+async def _look_at(left: Path, workloads: Sequence[Workload]) -> Problems:
     store = SqliteStore(left / "store.sqlite")
     async with NamespaceServer(NamespaceOptions(port=0), store=store) as server:
-        return await audit(server.connection_string, chapters)
+        return await audit(server.connection_string, workloads)
 
 
 @pytest.mark.sample(7)

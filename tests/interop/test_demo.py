@@ -1,4 +1,4 @@
-"""`twinbus demo`: the story happens, the judge is not fooled, and nothing is left behind."""
+"""`twinbus demo`: the outage happens, messages that are lost are found, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -253,11 +253,11 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
         lost=("a",),
     )
 
-    def sad_story(messages: int, report: Path | None) -> Iterator[None]:
+    def failing_demo(messages: int, report: Path | None) -> Iterator[None]:
         yield from ()
         return DemoResult([count], None, None)  # type: ignore[return-value]
 
-    monkeypatch.setattr("twinbus.demo.run.run_demo", sad_story)
+    monkeypatch.setattr("twinbus.demo.run.run_demo", failing_demo)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert run(["demo", "--fast"]) == 1
@@ -285,8 +285,8 @@ def test_the_files_of_the_demo_go_where_temporary_files_go(tmp_path: Path, monke
     monkeypatch.setattr(tempfile, "tempdir", None)
     from twinbus.demo.run import run_demo
 
-    story = run_demo(100, None)
-    next(story)
+    demo = run_demo(100, None)
+    next(demo)
     assert [folder.name.startswith("twinbus-demo-") for folder in tmp_path.iterdir()] == [True]
-    story.close()
+    demo.close()
     assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,7 @@ def notes(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "state").rglob("*.drill"))
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     return said
 
@@ -92,7 +92,7 @@ def test_every_canary_of_an_unanswered_outage_is_accounted_for_with_its_copies(
 ) -> None:
     unanswered = ("--fault", "unanswered", "--timeout", "4s", "--length", "5s", "--max-gap", "1s")
     assert run(["drill", "--entity", "orders", *QUICK, *unanswered, "--json", "--leave-canaries"]) == 1
-    said = told(capsys)
+    said = printed(capsys)
     measures = said["measures"]
     assert (said["verdict"], measures["lost"], measures["waiting"], said["taken_back"]) == ("fail", [], 0, 0)
     assert [finding["name"] for finding in said["findings"] if not finding["passed"]] == ["gap"]
@@ -136,7 +136,7 @@ def test_a_namespace_without_a_control_socket_is_drilled_by_status(
     with LocalNamespace("fabrikam", queues=["orders"]) as remote:
         monkeypatch.setenv("TWINBUS_PRIMARY", remote.connection_string)
         assert run(["drill", "--entity", "orders", "--dry-run", "--json"]) == 0
-        assert told(capsys)["way"] == "status"
+        assert printed(capsys)["way"] == "status"
         assert run(["drill", "--entity", "orders", "--dry-run", "--fault", "unanswered"]) == 2
         assert "has no control socket here" in capsys.readouterr().err
 
@@ -159,7 +159,7 @@ def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, caps
     ):
         sender.send_messages([ServiceBusMessage(f"real {number}") for number in range(3)])
         assert run(["drill", "--entity", "orders", *QUICK, "--json"]) == 0
-        said = told(capsys)
+        said = printed(capsys)
         assert (said["taken_back"], said["measures"]["lost"]) == (0, [])
         assert said["left_at_home"] == lying_in(spaces.primary) - 3
         found = [message for _ in range(3) for message in receiver.receive_messages(1, max_wait_time=10)]
@@ -386,7 +386,7 @@ def test_what_a_killed_drill_left_behind_is_undone(
     assert capsys.readouterr().out == "nothing is left of any drill\n"
 
 
-def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
+def test_what_cannot_be_put_back_is_reported_with_the_way_to_do_it_later(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "PAUSES_S", (0.0, 0.1))
@@ -407,7 +407,7 @@ def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
     spaces.primary.faults.clear()
     capsys.readouterr()
     assert run(["drill", "--undo", "--json"]) == 0
-    assert [each["is_done"] for each in told(capsys)["undone"]] == [True]
+    assert [each["is_done"] for each in printed(capsys)["undone"]] == [True]
     assert (status_of(spaces.primary), notes(tmp_path)) == ("Active", [])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill
+from backlog_messages import fill
 from syphon_program import QUEUES
 
 from twinbus.amqp.sections import PropertyField, encode_message, read_application_properties, read_value, walk
@@ -86,7 +86,7 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
         yield NamespacePair(primary, secondary)
 
 
-def letters() -> list[bytes]:
+def messages() -> list[bytes]:
     """Each type in an application property, an annotation and the body; then all of them in one."""
     every = {name: value for name, (value, _) in TYPES.items()}
     ids = [{PropertyField.MESSAGE_ID: name} for name in (*TYPES, "all")]
@@ -108,7 +108,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
 def test_messages_with_every_type_are_peeked_and_received(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
-    sent = letters()
+    sent = messages()
     fill(spaces.primary.connection_string, "orders", sent)
     found = printed(capsys, "receive", "orders", "--max", str(len(sent)), "--wait", "20s", *options)
     assert [each["message_id"] for each in found] == [*TYPES, "all"]

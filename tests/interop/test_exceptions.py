@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a send, as each client is told: one table, three clients.
+"""Everything that can be wrong with a send, as each client sees it: one table, three clients.
 
 The official clients try once (`retry_total=0`), so what they raise is what the namespace said.
 """
@@ -146,7 +146,7 @@ def refusal(connection: BlockingConnection, case: Case) -> str:
 
 
 @pytest.mark.parametrize("name", ["missing right", "full", "disabled", "busy"])
-def test_proton_is_told_the_condition(troubled: LocalNamespace, name: str) -> None:
+def test_proton_gets_the_condition(troubled: LocalNamespace, name: str) -> None:
     with closing(connect(troubled, CASES[name].rule)) as connection:
         assert CASES[name].condition in refusal(connection, CASES[name])
 
@@ -166,7 +166,7 @@ def test_what_comes_faster_than_it_is_written_is_refused_as_busy(tmp_path: Path)
         LocalNamespace(data=tmp_path, queues=["orders"], key=KEYS[ROOT], limits=limits) as namespace,
         closing(connect(namespace)) as connection,
     ):
-        told = conditions(connection, "orders", *[b"x" * 100_000] * 40)
-        assert told[0] is None, "nothing waited before the first"
-        assert set(told) == {None, "com.microsoft:server-busy"}
+        answers = conditions(connection, "orders", *[b"x" * 100_000] * 40)
+        assert answers[0] is None, "nothing waited before the first"
+        assert set(answers) == {None, "com.microsoft:server-busy"}
         assert conditions(connection, "orders", b"later") == [None], "by now all is written"

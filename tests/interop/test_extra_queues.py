@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import backlog_message, backlog_messages_for, fill
 from syphon_program import ids_at
 from token_makers import scoped_to
 
@@ -44,8 +44,8 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
 
 def fill_all(spaces: NamespacePair, each: int = 10) -> None:
     for index, path in enumerate(PATHS):
-        letters = [letter("orders", f"{index}-{number}") for number in range(each)]
-        fill(spaces.secondary.connection_string, path, letters)
+        messages = [backlog_message("orders", f"{index}-{number}") for number in range(each)]
+        fill(spaces.secondary.connection_string, path, messages)
 
 
 def dial(text: str) -> Any:
@@ -166,7 +166,7 @@ def test_who_may_not_look_everywhere_never_hears_that_the_backlog_is_empty(
 def test_a_dry_run_counts_what_lies_beyond_the_count_and_says_what_it_cannot_see(
     spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, PATHS[3], letters_for("orders", 7))
+    fill(spaces.secondary.connection_string, PATHS[3], backlog_messages_for("orders", 7))
     assert run(["syphon", "--count", "2", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["destinations"]["orders"]["messages"] == 7
     monkeypatch.setenv("TWINBUS_SECONDARY", scoped_to(spaces.secondary, PATHS[0]))
@@ -181,7 +181,7 @@ def test_order_is_refused_if_messages_lie_beyond_the_count_and_not_if_queues_the
 ) -> None:
     assert run(["syphon", "--count", "2", "--order", "session", "--until-empty"]) == 0
     capsys.readouterr()
-    fill(spaces.secondary.connection_string, PATHS[3], letters_for("orders", 1))
+    fill(spaces.secondary.connection_string, PATHS[3], backlog_messages_for("orders", 1))
     assert run(["syphon", "--count", "2", "--order", "session", "--until-empty"]) == 1
     assert "with another number of backlog queues than 2" in capsys.readouterr().err
     assert len(ids_at(spaces.secondary, PATHS[3])) == 1
@@ -190,7 +190,7 @@ def test_order_is_refused_if_messages_lie_beyond_the_count_and_not_if_queues_the
 def test_the_quarantine_of_queues_beyond_the_count_is_listed_too(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, PATHS[3], [letter("", "nowhere")])
+    fill(spaces.secondary.connection_string, PATHS[3], [backlog_message("", "nowhere")])
     assert run(["syphon", "--count", "2", "--until-empty"]) == 3
     capsys.readouterr()
     assert run(["syphon", "quarantine", "list", "--count", "2", "--json"]) == 0
@@ -216,8 +216,8 @@ async def test_a_queue_that_comes_up_while_it_runs_is_emptied_and_one_that_goes_
     async with Syphon(*ends, "contoso", 2, options, on_alert=alerts.append) as moving:
         await until(lambda: moving.queues.indexes == [0, 1, 2, 3])
         await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
-        letters = letters_for("orders", 5)
-        await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
+        messages = backlog_messages_for("orders", 5)
+        await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), messages)
         await until(lambda: moving.current_progress().moved == 5)
         assert [(alert.name, alert.subject) for alert in alerts] == [("extra_queue", backlog_path("contoso", 7))]
         assert moving.queues.extra == [7]
@@ -227,7 +227,7 @@ async def test_a_queue_that_comes_up_while_it_runs_is_emptied_and_one_that_goes_
         assert moving.current_progress().troubles == ()
         await asyncio.to_thread(spaces.secondary.create_queue, PATHS[3])
         await until(lambda: moving.queues.indexes == [0, 1, 2, 3, 7])
-        await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[3], letters_for("orders", 5))
+        await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[3], backlog_messages_for("orders", 5))
         await until(lambda: moving.current_progress().moved == 10)
 
 
@@ -238,8 +238,8 @@ async def test_a_queue_that_came_up_since_the_first_look_is_emptied_before_anybo
     search = QueueDiscovery(ends[1], "contoso", 2, attempt_s=WAIT_S)
     found = await search.search()
     await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
-    letters = letters_for("orders", 5)
-    await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
+    messages = backlog_messages_for("orders", 5)
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), messages)
     options = SyphonOptions(until_empty=True, attempt_s=WAIT_S)
     async with Syphon(*ends, "contoso", 2, options, queues=found.queues, discovery=search) as moving:
         async with asyncio.timeout(WAIT_S):

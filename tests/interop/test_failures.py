@@ -1,4 +1,4 @@
-"""What every fault of a namespace looks like through the official SDK: the first column of the table of verdicts.
+"""What every fault of a namespace looks like through the official SDK: the first column of the table of error classes.
 
 Each case is tried four ways: a send on a link that was open before, and the opening of a link, with threads and with
 asyncio.
@@ -30,7 +30,7 @@ SOON_S = 3.0
 
 
 class Seen(NamedTuple):
-    """What is told of a failure, in short."""
+    """A failure in short."""
 
     kind: FailureKind
     condition: str | None = None
@@ -217,7 +217,9 @@ def wrong_namespace(local: LocalNamespace, wrong: Wrong, *, tls: bool) -> Namesp
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_who_may_not_or_cannot_is_told_so(local: LocalNamespace, watchdog: Watchdog, wrong: Wrong, tls: bool) -> None:
+def test_a_link_that_cannot_be_opened_fails_with_the_reason(
+    local: LocalNamespace, watchdog: Watchdog, wrong: Wrong, tls: bool
+) -> None:
     namespace = wrong_namespace(local, wrong, tls=tls)
     with pytest.raises(LinkFailed) as failed:
         SenderLink.open(namespace.sync_client(), wrong.queue, deadline_s=OPEN_S, watchdog=watchdog)
@@ -226,7 +228,9 @@ def test_who_may_not_or_cannot_is_told_so(local: LocalNamespace, watchdog: Watch
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-async def test_who_may_not_or_cannot_is_told_so_with_asyncio(local: LocalNamespace, wrong: Wrong, tls: bool) -> None:
+async def test_a_link_that_cannot_be_opened_fails_with_the_reason_with_asyncio(
+    local: LocalNamespace, wrong: Wrong, tls: bool
+) -> None:
     namespace = await asyncio.to_thread(wrong_namespace, local, wrong, tls=tls)
     with pytest.raises(LinkFailed) as failed:
         await AioSenderLink.open(namespace.aio_client(), wrong.queue, deadline_s=OPEN_S)

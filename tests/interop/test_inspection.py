@@ -78,7 +78,7 @@ def test_a_message_that_was_in_somebodys_hand_shows_a_syphon(spaces: NamespacePa
     assert look(spaces).syphon_seen is True
 
 
-def test_other_settings_and_more_queues_are_told(spaces: NamespacePair) -> None:
+def test_other_settings_and_more_queues_are_reported(spaces: NamespacePair) -> None:
     with reach(spaces.secondary).admin_client() as admin:
         admin.update_queue(admin.get_queue(QUEUES[1]), max_size_in_megabytes=1024, lock_duration="PT30S")
     spaces.secondary.create_queue("contoso/x-servicebus-transfer/2")
@@ -105,7 +105,7 @@ def test_what_lies_beyond_the_count_is_counted_and_shown(spaces: NamespacePair, 
     assert [queue["active"] for queue in seen.as_dict()["extra_queues"]] == [0, 3]
 
 
-def test_who_may_not_look_everywhere_is_never_told_that_nothing_waits(spaces: NamespacePair) -> None:
+def test_a_key_that_may_not_look_everywhere_never_shows_that_nothing_waits(spaces: NamespacePair) -> None:
     narrow = Namespace.from_connection_string(scoped_to(spaces.secondary, QUEUES[0]))
     seen = inspect(reach(spaces.primary), narrow, 1, attempt_s=LONG_S, admin_s=LONG_S)
     assert (seen.queues[0].active, seen.waiting_messages, seen.waiting_at_least) == (0, None, 0)
@@ -114,7 +114,7 @@ def test_who_may_not_look_everywhere_is_never_told_that_nothing_waits(spaces: Na
     assert "waiting    ? messages" in report(seen, judge(seen))
 
 
-def test_a_missing_queue_is_told(spaces: NamespacePair) -> None:
+def test_a_missing_queue_is_reported(spaces: NamespacePair) -> None:
     with reach(spaces.secondary).admin_client() as admin:
         admin.delete_queue(QUEUES[0])
     seen = look(spaces)
@@ -156,7 +156,7 @@ def test_beyond_the_limit_a_number_is_a_lower_bound(spaces: NamespacePair) -> No
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_a_side_that_is_away_is_told_in_time(spaces: NamespacePair, side: str, how: str) -> None:
+def test_a_side_that_is_away_is_reported_in_time(spaces: NamespacePair, side: str, how: str) -> None:
     here, there = reach(spaces.primary), reach(spaces.secondary)
     getattr(spaces, side).faults.add("unreachable", how=how)
     began = time.monotonic()

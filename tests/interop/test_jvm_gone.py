@@ -1,4 +1,4 @@
-"""A JVM that ends in the middle: whoever waits at a prompt is told why, in a line."""
+"""A JVM that ends in the middle: the prompt shows the reason in one line."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ TOO_LARGE = 'spark.range(1).select(F.length(F.repeat(F.lit("x"), (F.col("id") + 
 """What a task cannot have ends the whole JVM, as Spark sees it."""
 
 
-def what_is_told(trouble: str) -> str:
+def shown_for(trouble: str) -> str:
     code = f"{BEGIN}        {trouble}{END}"
     return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.long
-def test_a_jvm_without_memory_is_told_with_the_way_to_have_more() -> None:
-    assert what_is_told(TOO_LARGE) == f"Spark gave up: its JVM was out of memory (Java heap space): {jvm.MORE_MEMORY}"
+def test_a_jvm_without_memory_is_reported_with_the_way_to_have_more() -> None:
+    assert shown_for(TOO_LARGE) == f"Spark gave up: its JVM was out of memory (Java heap space): {jvm.MORE_MEMORY}"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
-def test_a_jvm_that_was_told_to_end_is_told_with_the_signal(name: str) -> None:
+def test_a_jvm_that_was_terminated_is_reported_with_the_signal(name: str) -> None:
     trouble = f"os.kill(process.pid, signal.{name}); process.wait(); spark.range(1).collect()"
-    assert what_is_told(trouble) == f"Spark gave up: its JVM was ended by {name}"
+    assert shown_for(trouble) == f"Spark gave up: its JVM was ended by {name}"
 
 
 @pytest.mark.long
 def test_a_jvm_that_runs_is_not_gone() -> None:
-    told = what_is_told("spark._jvm.Runtime.nobody()")
-    assert told == "Spark gave up: java.lang.Runtime.nobody does not exist in the JVM"
+    message = shown_for("spark._jvm.Runtime.nobody()")
+    assert message == "Spark gave up: java.lang.Runtime.nobody does not exist in the JVM"
 
 
 @pytest.mark.long
 def test_more_memory_is_what_the_line_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     variable, _, rest = jvm.MORE_MEMORY.partition("=")
     monkeypatch.setenv(variable, rest.split("'")[1])
-    assert what_is_told("print(spark._jvm.Runtime.getRuntime().maxMemory() > 7 << 30)") == "True"
+    assert shown_for("print(spark._jvm.Runtime.getRuntime().maxMemory() > 7 << 30)") == "True"
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_more_memory_is_what_the_line_gives(monkeypatch: pytest.MonkeyPatch) -> 
         (255, "", "its JVM ended with code 255"),
     ],
 )
-def test_how_it_ended_is_told_by_its_code_and_its_last_words(exit_code: int, words: str, expected: str) -> None:
+def test_how_it_ended_is_reported_by_its_code_and_its_last_words(exit_code: int, words: str, expected: str) -> None:
     assert expected in jvm.describe_exit(exit_code, words)

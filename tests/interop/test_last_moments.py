@@ -25,9 +25,9 @@ BEGINNING = """
 def ended_with(command: str, folder: Path) -> tuple[int, str, str]:
     """The code of a process whose command is this, and what it wrote."""
     lines = textwrap.dedent(BEGINNING).replace("{}", textwrap.indent(textwrap.dedent(command), "    ").strip())
-    (folder / "story.py").write_text(lines)
+    (folder / "program.py").write_text(lines)
     ran = subprocess.run(
-        [sys.executable, "-m", "story"], cwd=folder, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", "program"], cwd=folder, capture_output=True, text=True, timeout=100, check=False
     )
     return ran.returncode, ran.stdout, ran.stderr
 

@@ -18,10 +18,10 @@ from azure.servicebus import ServiceBusSender as SdkSender
 from azure.servicebus.aio import ServiceBusSender as SdkAioSender
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
-from backlog_letters import letter, put, stranger
-from cost_story import metered
+from backlog_messages import backlog_message, put, unaddressed
+from cost_scenario import metered
 from ledger_disks import RefusingDisk
-from paired import WAIT_S, Heard, Stage, wait_until
+from paired import WAIT_S, Heard, PairHarness, wait_until
 from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
 
 from twinbus import PairedServiceBusClient, Retry
@@ -61,8 +61,8 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
     thread.join(WAIT_S)
 
 
-def send_and_receive(stage: Stage, bus: PairedServiceBusClient) -> None:
-    with bus.get_queue_sender(stage.orders) as sender, bus.get_queue_receiver(stage.orders) as receiver:
+def send_and_receive(harness: PairHarness, bus: PairedServiceBusClient) -> None:
+    with bus.get_queue_sender(harness.orders) as sender, bus.get_queue_receiver(harness.orders) as receiver:
         sender.send_messages(named("first", "second"))
         for settle in (receiver.complete_message, receiver.dead_letter_message):
             settle(receiver.receive_messages(1, max_wait_time=WAIT_S)[0])
@@ -70,52 +70,52 @@ def send_and_receive(stage: Stage, bus: PairedServiceBusClient) -> None:
         sender.cancel_scheduled_messages(numbers)
 
 
-def lose_a_backlog_queue(stage: Stage, bus: PairedServiceBusClient) -> None:
+def lose_a_backlog_queue(harness: PairHarness, bus: PairedServiceBusClient) -> None:
     for status in (EntityStatus.SEND_DISABLED, EntityStatus.ACTIVE):
-        stage.secondary.change_queue(stage.backlog(0), status=status)
+        harness.secondary.change_queue(harness.backlog(0), status=status)
         bus.recheck()
 
 
-def go_through_an_outage(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
-    with bus.get_queue_sender(stage.orders) as sender:
-        stage.primary.break_("no-send", stage.orders)
+def go_through_an_outage(harness: PairHarness, bus: PairedServiceBusClient, heard: Heard) -> None:
+    with bus.get_queue_sender(harness.orders) as sender:
+        harness.primary.break_("no-send", harness.orders)
         sender.send_messages(named("away"))
         heard.wait_for("ping_failed")
-        stage.secondary.break_("unreachable", how="drop")
+        harness.secondary.break_("unreachable", how="drop")
         with meanwhile(lambda: sender.send_messages(named("away too"))):
             heard.wait_for("secondary_unreachable")
-            stage.secondary.clear()
+            harness.secondary.clear()
             heard.wait_for("secondary_back")
-        stage.secondary.break_("no-send")
+        harness.secondary.break_("no-send")
         with pytest.raises(BothNamespacesUnavailable):
             sender.send_messages(named("nowhere"))
-        stage.secondary.clear()
-        stage.primary.clear()
+        harness.secondary.clear()
+        harness.primary.clear()
         heard.wait_for("recovered")
 
 
-def lose_an_answer(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
-    stage.primary.break_("unanswered", stage.invoices)
-    sender = bus.get_queue_sender(stage.invoices)
+def lose_an_answer(harness: PairHarness, bus: PairedServiceBusClient, heard: Heard) -> None:
+    harness.primary.break_("unanswered", harness.invoices)
+    sender = bus.get_queue_sender(harness.invoices)
     with meanwhile(lambda: sender.send_messages(named("doubtful"))):
-        wait_until(lambda: stage.primary.operations(stage.invoices).get("send"))
-        stage.primary.break_("unreachable", how="drop")
+        wait_until(lambda: harness.primary.operations(harness.invoices).get("send"))
+        harness.primary.break_("unreachable", how="drop")
         heard.wait_for("in_doubt")
-        stage.primary.clear()
+        harness.primary.clear()
 
 
-def ask_by_link(stage: Stage, folder: Path) -> None:
-    with stage.bus(ledger=folder, probe="link") as bus, bus.get_queue_sender(stage.orders) as sender:
+def ask_by_link(harness: PairHarness, folder: Path) -> None:
+    with harness.bus(ledger=folder, probe="link") as bus, bus.get_queue_sender(harness.orders) as sender:
         heard = Heard(bus)
         sender.send_messages(named("third"))
-        bus.force_failover(stage.orders)
+        bus.force_failover(harness.orders)
         wait_until(lambda: bus.status().entities[0].waits_for_message)
         sender.send_messages(named("fourth"))
         heard.wait_for("recovered")
 
 
 @pytest.mark.long
-def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_path: Path) -> None:
+def test_whatever_a_client_records_has_what_the_page_promises(both: PairHarness, tmp_path: Path) -> None:
     ask_by_link(both, tmp_path)
     wishes: dict[str, Any] = {"failover_interval": timedelta(seconds=1), "hold_sends": True, "retry": Retry(attempts=2)}
     with both.bus(ledger=tmp_path, probe="ping", **wishes) as bus:
@@ -128,15 +128,15 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_p
         sender = bus.get_queue_sender(both.orders)
         with meanwhile(lambda: sender.send_messages(named("one too many"))):
             heard.wait_for("busy")
-            bus.fault("the story ends")
+            bus.fault("the scenario ends")
     records = [record for record in records_of(tmp_path) if record.program == "client"]
     assert kinds_in(records) == kinds_by("client")
     assert broken_promises(records) == []
 
 
 @pytest.mark.long
-def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and_queue(
-    both: Stage, tmp_path: Path
+def test_a_backlog_queue_that_is_busy_is_reported_and_recorded_with_namespace_and_queue(
+    both: PairHarness, tmp_path: Path
 ) -> None:
     with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
@@ -146,14 +146,16 @@ def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and
             sender.send_messages(named("one too many"))
         busy = heard.wait_for("busy")
         assert (busy.entity, busy.namespace) == (both.orders, both.secondary.name)
-    told = of_kind(records_of(tmp_path), Kind.THROTTLED)
-    assert {(each.namespace, each.entity) for each in told} == {(both.secondary.name, both.orders)}
-    assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in told)
-    assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in told)
+    found = of_kind(records_of(tmp_path), Kind.THROTTLED)
+    assert {(each.namespace, each.entity) for each in found} == {(both.secondary.name, both.orders)}
+    assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in found)
+    assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in found)
 
 
 @pytest.mark.parametrize("side", ["primary", "backlog"])
-def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(both: Stage, tmp_path: Path, side: str) -> None:
+def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(
+    both: PairHarness, tmp_path: Path, side: str
+) -> None:
     names = {f"m{number}" for number in range(8)}
     with (
         both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60), backlog_queue_count=4) as bus,
@@ -173,8 +175,8 @@ def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(both: Stag
         bus.close()
     there.clear()
     records = records_of(tmp_path)
-    told = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
-    assert sorted(told) == sorted(names)
+    found = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
+    assert sorted(found) == sorted(names)
     assert verify(tmp_path).is_complete
 
 
@@ -213,7 +215,7 @@ def dawdle_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("slow", [dawdle, dawdle_afterwards])
 def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
-    both: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[pytest.MonkeyPatch], None]
+    both: PairHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     with both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60)) as bus, ExitStack() as sends:
         sender = bus.get_queue_sender(both.orders)
@@ -224,12 +226,12 @@ def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
         wait_until(lambda: both.primary.operations(both.orders).get("send") == 2)
         bus.close()
     both.primary.clear()
-    told = [each.message_ids for each in of_kind(records_of(tmp_path), Kind.IN_DOUBT)]
-    assert told == [("cut off",)]
+    found = [each.message_ids for each in of_kind(records_of(tmp_path), Kind.IN_DOUBT)]
+    assert found == [("cut off",)]
 
 
-def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
-    both: Stage, tmp_path: Path
+def test_cancelling_what_this_client_has_scheduled_is_recorded_with_ids_and_others_by_number(
+    both: PairHarness, tmp_path: Path
 ) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     with both.bus(ledger=tmp_path / "other") as bus, bus.get_queue_sender(both.orders) as sender:
@@ -238,8 +240,8 @@ def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_
         known = sender.schedule_messages(named("a", "b", "c"), later)
         with bus.get_queue_sender(both.orders) as another:
             another.cancel_scheduled_messages([*strange, known[2], known[0]])
-    told = of_kind(records_of(tmp_path / "own"), Kind.CANCELLED)
-    assert [(each.message_ids, each.sequence_numbers, each.count) for each in told] == [
+    found = of_kind(records_of(tmp_path / "own"), Kind.CANCELLED)
+    assert [(each.message_ids, each.sequence_numbers, each.count) for each in found] == [
         (("c", "a"), (known[2], known[0]), 0),
         ((), tuple(strange), 1),
     ]
@@ -256,8 +258,8 @@ def dials_of(pair: NamespacePair) -> tuple[Dial, Dial]:
     return home, backlog
 
 
-async def fill(pair: NamespacePair, *letters: bytes) -> None:
-    await put(pair.secondary.connection_string, BACKLOG, letters)
+async def fill(pair: NamespacePair, *messages: bytes) -> None:
+    await put(pair.secondary.connection_string, BACKLOG, messages)
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -268,20 +270,20 @@ async def until(is_so: Callable[[], object]) -> None:
 
 async def through_thick_and_thin(pair: NamespacePair, syphon: Syphon) -> None:
     faults, tally = pair.primary.faults, syphon.pump.counts
-    await fill(pair, letter("orders", "plain"), letter("orders", "old", header=OLD), stranger())
+    await fill(pair, backlog_message("orders", "plain"), backlog_message("orders", "old", header=OLD), unaddressed())
     await until(lambda: tally.moved == 1 and tally.expired == 1 and tally.refused == 1)
     assert await syphon.count() == 0
     syphon.pause()
     syphon.resume()
     for number, condition in enumerate(("com.microsoft:server-busy", "amqp:internal-error"), 2):
         faults.add("refuse", entities=["orders"], condition=condition, count=1, on="sends")
-        await fill(pair, letter("orders", condition))
+        await fill(pair, backlog_message("orders", condition))
         await until(lambda number=number: tally.moved == number)  # type: ignore[misc]
     faults.add("unanswered", entities=["orders"], count=1)
-    await fill(pair, letter("orders", "doubtful"))
+    await fill(pair, backlog_message("orders", "doubtful"))
     await until(lambda: tally.moved == 4)
     faults.add("slow", entities=["orders"], delay=timedelta(seconds=4))
-    await fill(pair, letter("orders", "slow"))
+    await fill(pair, backlog_message("orders", "slow"))
     await until(lambda: tally.locks_renewed and tally.received > tally.stored + tally.released)
     await asyncio.to_thread(pair.secondary.restart)
     await until(lambda: tally.moved == 5)
@@ -319,7 +321,7 @@ async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_met
     primary.create_queue("orders")
     secondary.create_queue(BACKLOG)
     home, backlog = dials_of(namespace_pair)
-    await fill(namespace_pair, stranger(), *[letter("orders", f"m{number}") for number in range(20)])
+    await fill(namespace_pair, unaddressed(), *[backlog_message("orders", f"m{number}") for number in range(20)])
     with Ledger.at(tmp_path, "syphon") as ledger:
         options = SyphonOptions(canary=5, **QUICK)
         async with Syphon(home, backlog, "contoso", 1, options, ledger=ledger) as syphon:
@@ -332,11 +334,11 @@ async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_met
             syphon.resume()
             await until(lambda: syphon.pump.counts.moved == 20 and syphon.pump.counts.refused == 1)
         await empty_the_quarantine(namespace_pair, ledger)
-    told = of_kind(records_of(tmp_path), Kind.PEEKED)
+    found = of_kind(records_of(tmp_path), Kind.PEEKED)
     counted = metered(secondary)
-    assert sum(each.count for each in told) == counted["peek", "operations"] > 2
-    assert sum(each.bytes for each in told) == counted["peek", "size"] > 0
-    assert {each.queue for each in told} == {BACKLOG}, "never the name of a dead-letter queue"
+    assert sum(each.count for each in found) == counted["peek", "operations"] > 2
+    assert sum(each.bytes for each in found) == counted["peek", "size"] > 0
+    assert {each.queue for each in found} == {BACKLOG}, "never the name of a dead-letter queue"
 
 
 # --- a namespace ---

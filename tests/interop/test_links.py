@@ -153,7 +153,9 @@ def test_a_link_is_open_in_much_less_time_than_the_sdk_takes(namespace: Namespac
     assert min(took_s) < 0.45, "whatever else the machine does"
 
 
-def test_a_queue_that_can_be_listened_to_is_told_from_others(local: LocalNamespace, watchdog: Watchdog) -> None:
+def test_a_queue_that_can_be_listened_to_is_distinguished_from_others(
+    local: LocalNamespace, watchdog: Watchdog
+) -> None:
     client = Namespace.from_connection_string(local.connection_string).sync_client()
     ReceiverProbe.open(client, "orders", deadline_s=WAIT_S, watchdog=watchdog)
     with pytest.raises(LinkFailed) as failed:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Heard, Stage
+from paired import Heard, PairHarness
 from promises import of_kind, records_of
 from served import Served
 
@@ -28,7 +28,7 @@ def counted(served: Served, *entities: str) -> Counter[tuple[str, str]]:
     return found
 
 
-def told(records: list[Record], kind: Kind, namespace: str = "") -> tuple[int, int]:
+def recorded(records: list[Record], kind: Kind, namespace: str = "") -> tuple[int, int]:
     """Operations and bytes of all events of a kind."""
     found = [each for each in of_kind(records, kind) if namespace in ("", each.namespace)]
     return sum(len(each.message_ids) or each.count for each in found), sum(
@@ -36,7 +36,7 @@ def told(records: list[Record], kind: Kind, namespace: str = "") -> tuple[int, i
     )
 
 
-def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: Stage, tmp_path: Path) -> None:
+def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
         for number in range(3):  # opens a link, rests on it, and is on the straight way
@@ -54,14 +54,14 @@ def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: Stage, t
         heard.wait_for("recovered")
     records = records_of(tmp_path)
     home = counted(both.primary, both.orders)
-    assert told(records, Kind.ACCEPTED) == (home["send", "operations"], home["send", "bytes"])
+    assert recorded(records, Kind.ACCEPTED) == (home["send", "operations"], home["send", "bytes"])
     away = counted(both.secondary, *map(both.backlog, range(QUEUES)))
-    assert told(records, Kind.BACKLOGGED) == (away["send", "operations"], away["send", "bytes"])
+    assert recorded(records, Kind.BACKLOGGED) == (away["send", "operations"], away["send", "bytes"])
     assert away["send", "operations"] == 2
 
 
-def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(both: Stage, tmp_path: Path) -> None:
-    """Those that were refused are told as such, and no meter has them."""
+def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(both: PairHarness, tmp_path: Path) -> None:
+    """Those that were refused are recorded as such, and no meter has them."""
     with both.bus(ledger=tmp_path, probe="ping", pings_to_return=2) as bus:
         heard = Heard(bus)
         both.primary.break_("no-send", both.orders)
@@ -78,7 +78,7 @@ def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(bot
     assert len(pings) > len(taken)
 
 
-def test_pairing_and_every_look_are_recorded_as_the_meter_counts_them(both: Stage, tmp_path: Path) -> None:
+def test_pairing_and_every_look_are_recorded_as_the_meter_counts_them(both: PairHarness, tmp_path: Path) -> None:
     before = counted(both.secondary)["manage", "operations"], counted(both.primary)["manage", "operations"]
     with both.bus(ledger=tmp_path, backlog_queue_count=QUEUES, entities=[both.orders]) as bus:
         bus.recheck()
@@ -89,13 +89,15 @@ def test_pairing_and_every_look_are_recorded_as_the_meter_counts_them(both: Stag
     records = records_of(tmp_path)
     queues = [both.backlog(index) for index in range(QUEUES)]
     listed = counted(both.secondary)["manage", "operations"] - before[0]
-    assert told(records, Kind.QUEUE_CHECKED, "backup")[0] == listed == 1 + 2 * 2, "one listing, and two for each look"
+    assert recorded(records, Kind.QUEUE_CHECKED, "backup")[0] == listed == 1 + 2 * 2, (
+        "one listing, and two for each look"
+    )
     assert [each.queue for each in of_kind(records, Kind.QUEUE_CREATED)] == queues
     there = counted(both.secondary, *queues)
     assert there["manage", "operations"] == QUEUES
-    peeks, size = told(records, Kind.PEEKED)
+    peeks, size = recorded(records, Kind.PEEKED)
     assert peeks == there["peek", "operations"] == 2 * QUEUES
     assert size == pytest.approx(there["peek", "bytes"], rel=0.15)
     assert size > 500
     read = counted(both.primary, both.orders)["manage", "operations"] - 1  # it was created before
-    assert told(records, Kind.QUEUE_CHECKED, both.name)[0] == read == 1
+    assert recorded(records, Kind.QUEUE_CHECKED, both.name)[0] == read == 1

@@ -19,12 +19,12 @@ from twinbus.ledger.schema import Record
 from twinbus.testing import LocalNamespace
 
 
-def told(ledger: Path, kind: Kind) -> list[Record]:
+def records_of_kind(ledger: Path, kind: Kind) -> list[Record]:
     return [record for record in LedgerReader(ledger).records() if record.kind == kind]
 
 
 def ids(ledger: Path, kind: Kind) -> list[str]:
-    return sorted(each for record in told(ledger, kind) for each in record.message_ids)
+    return sorted(each for record in records_of_kind(ledger, kind) for each in record.message_ids)
 
 
 def take(receiver: ServiceBusReceiver, count: int) -> None:
@@ -51,12 +51,12 @@ def test_what_is_sent_and_received_is_in_the_ledger_of_the_namespace(tmp_path: P
     assert verify(ledger).is_complete
     assert ids(ledger, Kind.STORED) == ["a", "b", "c"]
     assert ids(ledger, Kind.DELIVERED) == ["a"]
-    (buried,) = told(ledger, Kind.DEAD_LETTERED)
+    (buried,) = records_of_kind(ledger, Kind.DEAD_LETTERED)
     assert (buried.message_ids, buried.reason, buried.outcome) == (("b",), "Unreadable", "by-receiver")
     assert (buried.program, buried.namespace, buried.entity) == ("contoso", "contoso", "orders")
 
 
-def test_who_is_told_to_come_later_is_in_the_ledger(tmp_path: Path) -> None:
+def test_throttled_senders_are_in_the_ledger(tmp_path: Path) -> None:
     with (
         LocalNamespace("contoso", queues=["orders"], ledger=tmp_path) as namespace,
         ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
@@ -66,7 +66,7 @@ def test_who_is_told_to_come_later_is_in_the_ledger(tmp_path: Path) -> None:
         namespace.faults.add("busy", entities=["orders"], per_second=0)
         with pytest.raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("x"))
-    busy = told(tmp_path, Kind.THROTTLED)
+    busy = records_of_kind(tmp_path, Kind.THROTTLED)
     assert {record.entity for record in busy} == {"orders"}
     assert all(record.reason for record in busy)
 
@@ -82,7 +82,7 @@ def test_a_killed_namespace_takes_stock_when_it_starts_again(tmp_path: Path) -> 
         served.start()
         take(client.get_queue_receiver("orders"), 10)
         served.stop()
-    (stock,) = told(ledger, Kind.INVENTORY)
+    (stock,) = records_of_kind(ledger, Kind.INVENTORY)
     assert (stock.entity, stock.count, stock.program) == ("orders", 10, "contoso")
     assert ids(ledger, Kind.DELIVERED) == sorted(f"m{number}" for number in range(10))
     endings = Counter(process.ending for process in verify(ledger).processes)

@@ -289,8 +289,8 @@ HEAD = b"PUT /queue HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
 )
 async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(words: bytes, is_tls: bool) -> None:
     limits = ServerLimits(unauthenticated_s=SOON_S)
-    async with serving(server_limits=limits) as server, AsyncExitStack() as house:
-        neighbour = await moved_into(house, server)
+    async with serving(server_limits=limits) as server, AsyncExitStack() as stack:
+        neighbour = await moved_into(stack, server)
         began = asyncio.get_running_loop().time()
         async with peer_of(server, ssl=trusting(server) if is_tls else None) as slow:
             slow.writer.write(words)
@@ -302,10 +302,10 @@ async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(wor
         await wait_until(lambda: len(server._listener.connections) == 1)
 
 
-async def moved_into(house: AsyncExitStack, server: NamespaceServer) -> Peer:
+async def moved_into(stack: AsyncExitStack, server: NamespaceServer) -> Peer:
     """A peer that the server knows. On a machine that stalls, one may be too slow for bounds as short as here."""
     for _ in range(10):
-        peer = await house.enter_async_context(peer_of(server))
+        peer = await stack.enter_async_context(peer_of(server))
         with suppress(ConnectionError):
             await peer.until(Opened)
             return peer
@@ -346,7 +346,7 @@ async def test_the_second_request_of_a_connection_has_a_bound_too() -> None:
 # --- those for whom there is no room ---
 
 
-async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
+async def test_over_the_limit_each_connection_is_refused_in_its_protocol() -> None:
     async with serving(server_limits=ServerLimits(connections=1)) as server, peer_of(server) as first:
         await first.until(Opened)
         async with peer_of(server, ssl=trusting(server)) as second:

@@ -15,7 +15,8 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
-from paired import AIO, Heard, Stage
+from fake_span import FakeSpan
+from paired import AIO, Heard, PairHarness
 from served import ISSUER_NAME, ISSUER_SECRET, KEY, Served
 from token_makers import python_token, secret_signer, web_token
 
@@ -68,39 +69,39 @@ def reach(side: Served, credential: Any) -> Namespace:
     return Namespace(f"localhost:{side.port}", credential, name=side.name, connection_verify=side.ca_file)
 
 
-def live_through_an_outage(stage: Stage, here: Namespace, there: Namespace, **wishes: Any) -> None:
-    with stage.client_of(here, there, **wishes) as bus:
+def live_through_an_outage(harness: PairHarness, here: Namespace, there: Namespace, **wishes: Any) -> None:
+    with harness.client_of(here, there, **wishes) as bus:
         heard = Heard(bus)
-        sender = bus.get_queue_sender(stage.orders)
+        sender = bus.get_queue_sender(harness.orders)
         assert sender.send_messages(ServiceBusMessage("before")).side is NamespaceSide.PRIMARY
-        stage.primary.kill()
+        harness.primary.kill()
         assert sender.send_messages(ServiceBusMessage("during")).side is NamespaceSide.BACKLOG
-        stage.primary.start()
+        harness.primary.start()
         heard.wait_for("recovered")
         assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
-    assert stage.primary.texts(stage.orders) == ["before", "after"]
-    assert stage.backlog_texts() == ["during"]
+    assert harness.primary.texts(harness.orders) == ["before", "after"]
+    assert harness.backlog_texts() == ["during"]
 
 
 # --- credentials ---
 
 
-def test_token_credentials_and_tls_on_both_sides(both: Stage) -> None:
+def test_token_credentials_and_tls_on_both_sides(both: PairHarness) -> None:
     tokens = AioTokens() if both.flavour == AIO else Tokens()
     live_through_an_outage(both, reach(both.primary, tokens), reach(both.secondary, tokens))
     assert 0 < tokens.asked < 30
 
 
-def test_a_sync_credential_serves_an_asyncio_client_too(stage: Stage) -> None:
+def test_a_sync_credential_serves_an_asyncio_client_too(harness: PairHarness) -> None:
     tokens = Tokens()
-    with stage.client_of(reach(stage.primary, tokens), reach(stage.secondary, tokens), AIO) as bus:
-        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
-        bus.force_failover(stage.orders, stay=True)
-        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
+    with harness.client_of(reach(harness.primary, tokens), reach(harness.secondary, tokens), AIO) as bus:
+        assert bus.get_queue_sender(harness.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
+        bus.force_failover(harness.orders, stay=True)
+        assert bus.get_queue_sender(harness.orders).send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
 
 
 @pytest.mark.parametrize("kind", ["key", "signature"])
-def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
+def test_keys_and_signatures_over_tls(both: PairHarness, kind: str) -> None:
     def credential(side: Served) -> Any:
         if kind == "key":
             return AzureNamedKeyCredential(ROOT, KEY)
@@ -116,7 +117,7 @@ def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["silent", "drop"])
-def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: str) -> None:
+def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: PairHarness, how: str) -> None:
     credential = AzureNamedKeyCredential(ROOT, KEY)
     here, there = reach(both.primary, credential), reach(both.secondary, credential)
     with both.client_of(here, there, attempt_timeout=timedelta(seconds=2)) as bus:
@@ -130,7 +131,7 @@ def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: s
 
 
 class Hanging(Tokens):
-    """Works until it is told not to answer any more."""
+    """Works until the test stops its answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +143,7 @@ class Hanging(Tokens):
         return super().get_token(*scopes, **options)
 
 
-def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: Stage) -> None:
+def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: PairHarness) -> None:
     tokens = Hanging()
     here, there = reach(both.primary, tokens), reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY))
     try:
@@ -164,7 +165,7 @@ class Refusing(Tokens):
         raise ClientAuthenticationError("no such identity")
 
 
-def test_a_credential_that_is_refused_is_raised_at_once(both: Stage) -> None:
+def test_a_credential_that_is_refused_is_raised_at_once(both: PairHarness) -> None:
     here, there = reach(both.primary, Refusing()), reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY))
     with both.client_of(here, there) as bus:
         with pytest.raises((ClientAuthenticationError, ServiceBusError), match="no such identity"):
@@ -173,7 +174,7 @@ def test_a_credential_that_is_refused_is_raised_at_once(both: Stage) -> None:
     assert both.in_backlog() == []
 
 
-def test_a_token_that_nobody_believes_is_raised_at_once(both: Stage) -> None:
+def test_a_token_that_nobody_believes_is_raised_at_once(both: PairHarness) -> None:
     here, there = (
         reach(both.primary, Tokens(secret="of somebody else, and long enough")),
         reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY)),
@@ -190,27 +191,9 @@ def test_a_token_that_nobody_believes_is_raised_at_once(both: Stage) -> None:
 # --- tracing ---
 
 
-class Span:
-    """As much of a span as the SDK uses."""
-
-    def __init__(self, name: str = "", **_: Any) -> None: ...
-
-    def __enter__(self) -> Span:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def to_header(self) -> dict[str, str]:
-        return {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
-
-    def add_attribute(self, key: str, value: Any) -> None: ...
-
-
 @pytest.fixture
 def tracing() -> Iterator[None]:
-    settings.tracing_implementation.set_value(Span)  # type: ignore[arg-type]
+    settings.tracing_implementation.set_value(FakeSpan)  # type: ignore[arg-type]
     yield
     settings.tracing_implementation.unset_value()
 
@@ -220,7 +203,7 @@ def context_in(properties: Any) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("tracing")
-def test_the_trace_context_takes_the_detour_too(both: Stage) -> None:
+def test_the_trace_context_takes_the_detour_too(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -236,7 +219,7 @@ def test_the_trace_context_takes_the_detour_too(both: Stage) -> None:
         assert context_in(message.application_properties) == expected
 
 
-def test_a_context_that_the_application_wrote_itself_is_kept(both: Stage) -> None:
+def test_a_context_that_the_application_wrote_itself_is_kept(both: PairHarness) -> None:
     written: dict[str | bytes, Any] = {"traceparent": "00-mine-01", "Diagnostic-Id": "00-mine-01"}
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)

@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from azure.servicebus.management import EntityStatus
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide, PairedServiceBusClient
 from twinbus.errors import ReservedProperty, TooLargeForDetour
@@ -20,10 +20,10 @@ LATER = datetime(2031, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 LIMIT_BYTES = 262_144
 
 
-def down(stage: Stage, bus: PairedServiceBusClient, queue: str | None = None) -> Any:
+def down(harness: PairHarness, bus: PairedServiceBusClient, queue: str | None = None) -> Any:
     """A sender for an entity that is failed over and stays so."""
-    sender = bus.get_queue_sender(queue or stage.orders)
-    bus.force_failover(queue or stage.orders, stay=True)
+    sender = bus.get_queue_sender(queue or harness.orders)
+    bus.force_failover(queue or harness.orders, stay=True)
     return sender
 
 
@@ -41,17 +41,17 @@ def is_for_ever(time_to_live: timedelta | None) -> bool:
     return time_to_live is None or time_to_live > timedelta(days=1_000)
 
 
-def saved(stage: Stage, message: Any) -> ServiceBusReceivedMessage:
+def saved(harness: PairHarness, message: Any) -> ServiceBusReceivedMessage:
     """A message as it is received from the backlog queue."""
-    with stage.bus() as bus:
-        (path,) = down(stage, bus).send_messages(message).backlog_queues
-    return stage.secondary.take(path, 1)[0]
+    with harness.bus() as bus:
+        (path,) = down(harness, bus).send_messages(message).backlog_queues
+    return harness.secondary.take(path, 1)[0]
 
 
 # --- the rotation ---
 
 
-def test_each_sender_chooses_by_chance_and_keeps_its_choice(both: Stage) -> None:
+def test_each_sender_chooses_by_chance_and_keeps_its_choice(both: PairHarness) -> None:
     with both.bus(backlog_queue_count=4) as bus:
         bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
@@ -67,7 +67,7 @@ def test_each_sender_chooses_by_chance_and_keeps_its_choice(both: Stage) -> None
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted", "no-send"])
-def test_a_queue_that_fails_leaves_the_rotation_for_all_senders_at_once(both: Stage, how: str) -> None:
+def test_a_queue_that_fails_leaves_the_rotation_for_all_senders_at_once(both: PairHarness, how: str) -> None:
     with both.bus(probation=timedelta(minutes=10)) as bus:
         heard = Heard(bus)
         bus.get_queue_sender(both.orders)
@@ -91,7 +91,7 @@ def test_a_queue_that_fails_leaves_the_rotation_for_all_senders_at_once(both: St
         assert lost.reason
 
 
-def test_a_lost_queue_is_tried_again_after_its_probation(both: Stage) -> None:
+def test_a_lost_queue_is_tried_again_after_its_probation(both: PairHarness) -> None:
     with both.bus(backlog_queue_count=2, probation=timedelta(seconds=1)) as bus:
         heard = Heard(bus)
         fault = both.secondary.break_("no-send", both.backlog(0))
@@ -106,7 +106,7 @@ def test_a_lost_queue_is_tried_again_after_its_probation(both: Stage) -> None:
         heard.wait_for("backlog_queue_back")
 
 
-def test_a_busy_backlog_queue_is_passed_over_for_another_one_and_not_lost(both: Stage) -> None:
+def test_a_busy_backlog_queue_is_passed_over_for_another_one_and_not_lost(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = down(both, bus)
         (busy,) = sender.send_messages(ServiceBusMessage("1")).backlog_queues
@@ -129,7 +129,7 @@ BODIES: dict[str, tuple[dict[str, Any], AmqpMessageBodyType]] = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_every_kind_of_body_survives_the_detour(both: Stage, kind: str) -> None:
+def test_every_kind_of_body_survives_the_detour(both: PairHarness, kind: str) -> None:
     body, body_type = BODIES[kind]
     with both.primary.sending(both.orders) as sender:
         sender.send_messages(AmqpAnnotatedMessage(**body))
@@ -144,7 +144,7 @@ def _listed(body: Any) -> Any:
     return body if isinstance(body, dict) else list(body)
 
 
-def test_everything_a_message_says_is_kept_or_moved(both: Stage) -> None:
+def test_everything_a_message_says_is_kept_or_moved(both: PairHarness) -> None:
     given: dict[str | bytes, Any] = {
         "text": "grün",
         "number": 7,
@@ -200,13 +200,13 @@ def test_everything_a_message_says_is_kept_or_moved(both: Stage) -> None:
     assert list(found.body) == [b"body"]
 
 
-def test_only_what_is_set_moves(both: Stage) -> None:
+def test_only_what_is_set_moves(both: PairHarness) -> None:
     found = saved(both, ServiceBusMessage("42"))
     assert plain(found.application_properties) == {"x-ms-path": both.orders}
     assert is_for_ever(found.time_to_live)
 
 
-def test_header_and_footer_survive_too(both: Stage) -> None:
+def test_header_and_footer_survive_too(both: PairHarness) -> None:
     message = AmqpAnnotatedMessage(
         data_body=b"x",
         header=AmqpMessageHeader(priority=7, durable=True),
@@ -226,7 +226,7 @@ def test_header_and_footer_survive_too(both: Stage) -> None:
 # --- ids ---
 
 
-def test_ids_are_the_same_on_both_sides_and_in_the_receipt(both: Stage) -> None:
+def test_ids_are_the_same_on_both_sides_and_in_the_receipt(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = down(both, bus)
         receipt = sender.send_messages(
@@ -238,7 +238,7 @@ def test_ids_are_the_same_on_both_sides_and_in_the_receipt(both: Stage) -> None:
     assert tuple(message.message_id for message in both.in_backlog()) == receipt.message_ids
 
 
-def test_an_unanswered_send_is_in_doubt_and_the_copy_has_the_same_id(both: Stage) -> None:
+def test_an_unanswered_send_is_in_doubt_and_the_copy_has_the_same_id(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -258,7 +258,7 @@ def test_an_unanswered_send_is_in_doubt_and_the_copy_has_the_same_id(both: Stage
 # --- sharing ---
 
 
-def test_entities_and_primaries_share_a_secondary(both: Stage) -> None:
+def test_entities_and_primaries_share_a_secondary(both: PairHarness) -> None:
     other = f"fabrikam-{both.name}"
     with both.bus() as one, both.bus(primary_name=other) as two:
         for bus in (one, two):
@@ -277,7 +277,7 @@ def test_entities_and_primaries_share_a_secondary(both: Stage) -> None:
 # --- what cannot take the detour ---
 
 
-def test_a_message_too_large_for_the_detour_is_told_with_its_numbers(both: Stage) -> None:
+def test_a_message_too_large_for_the_detour_is_reported_with_its_numbers(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         large = ServiceBusMessage(b"x" * (LIMIT_BYTES - 160), session_id="s" * 100, message_id="large")
@@ -299,7 +299,7 @@ def test_a_message_too_large_for_the_detour_is_told_with_its_numbers(both: Stage
     assert len(both.primary.messages(both.orders)) == 1
 
 
-def test_while_all_is_well_too_large_is_warned_about_once_an_entity(both: Stage) -> None:
+def test_while_all_is_well_too_large_is_warned_about_once_an_entity(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         for queue in (both.orders, both.orders, both.invoices):
@@ -311,7 +311,7 @@ def test_while_all_is_well_too_large_is_warned_about_once_an_entity(both: Stage)
         assert [event.entity for event in heard.named("too_large_for_detour")] == [both.orders, both.invoices]
 
 
-def test_a_reserved_name_is_warned_about_and_then_refused_by_name(both: Stage) -> None:
+def test_a_reserved_name_is_warned_about_and_then_refused_by_name(both: PairHarness) -> None:
     message = ServiceBusMessage("42", application_properties={"x-ms-path": "mine", "x-ms-sessionid": "mine too"})
     with both.bus() as bus:
         heard = Heard(bus)

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
-from paired import Heard, Stage
+from paired import Heard, PairHarness
 
 from twinbus import NamespaceSide, PairedMessageBatch, receipt_of
 from twinbus.errors import BothNamespacesUnavailable, ScheduledInBacklog, SendError
@@ -25,7 +25,7 @@ def alias(message: Any, name: str) -> Any:
 # --- lists and batches ---
 
 
-def test_everything_the_sdk_takes_takes_the_detour_in_order(both: Stage) -> None:
+def test_everything_the_sdk_takes_takes_the_detour_in_order(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
@@ -56,7 +56,7 @@ def test_everything_the_sdk_takes_takes_the_detour_in_order(both: Stage) -> None
     assert {alias(message, "x-ms-path") for message in found} == {both.orders.encode()}
 
 
-def test_everything_the_sdk_takes_goes_straight_while_all_is_well(both: Stage) -> None:
+def test_everything_the_sdk_takes_goes_straight_while_all_is_well(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         batch = sender.create_message_batch()
@@ -71,7 +71,7 @@ def test_everything_the_sdk_takes_goes_straight_while_all_is_well(both: Stage) -
     assert [message.message_id for message in found] == [each for receipt in sent for each in receipt.message_ids]
 
 
-def test_a_batch_is_as_large_as_the_link_says(both: Stage) -> None:
+def test_a_batch_is_as_large_as_the_link_says(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         batch = sender.create_message_batch()
@@ -84,7 +84,7 @@ def test_a_batch_is_as_large_as_the_link_says(both: Stage) -> None:
         assert sender.create_message_batch().max_size_in_bytes == 262_144
 
 
-def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
+def test_a_batch_filled_while_all_was_well_is_saved(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         batch = sender.create_message_batch()
@@ -103,7 +103,7 @@ def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
     assert [message.message_id for message in both.in_backlog()] == [str(number) for number in range(count)]
 
 
-def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
+def test_large_messages_take_as_few_batches_as_fit(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
@@ -113,7 +113,7 @@ def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
     assert [len(b"".join(message.body)) for message in both.in_backlog()] == list(sizes)
 
 
-def test_when_only_a_part_is_accepted_the_receipt_says_which(both: Stage) -> None:
+def test_when_only_a_part_is_accepted_the_receipt_says_which(both: PairHarness) -> None:
     both.secondary.admin.create_queue(both.backlog(0), max_size_in_megabytes=1)
     with both.bus(backlog_queue_count=1) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -135,7 +135,7 @@ def test_when_only_a_part_is_accepted_the_receipt_says_which(both: Stage) -> Non
 # --- schedules ---
 
 
-def test_schedules_on_the_primary_are_the_sdks(both: Stage) -> None:
+def test_schedules_on_the_primary_are_the_sdks(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         (number,) = sender.schedule_messages(ServiceBusMessage("1"), LATER)
@@ -149,7 +149,7 @@ def test_schedules_on_the_primary_are_the_sdks(both: Stage) -> None:
     assert left.scheduled_enqueue_time_utc == LATER
 
 
-def test_a_schedule_in_an_outage_goes_to_the_backlog_at_once(both: Stage) -> None:
+def test_a_schedule_in_an_outage_goes_to_the_backlog_at_once(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         (kept,) = sender.schedule_messages(ServiceBusMessage("kept"), LATER)
@@ -171,7 +171,7 @@ def test_a_schedule_in_an_outage_goes_to_the_backlog_at_once(both: Stage) -> Non
     assert both.primary.texts(both.orders) == ["kept"]
 
 
-def test_what_was_scheduled_before_an_outage_can_be_cancelled_after_it(both: Stage) -> None:
+def test_what_was_scheduled_before_an_outage_can_be_cancelled_after_it(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -187,7 +187,7 @@ def test_what_was_scheduled_before_an_outage_can_be_cancelled_after_it(both: Sta
     assert both.backlog_texts() == ["2"]
 
 
-def test_an_unanswered_schedule_is_in_doubt_too(both: Stage) -> None:
+def test_an_unanswered_schedule_is_in_doubt_too(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -198,7 +198,7 @@ def test_an_unanswered_schedule_is_in_doubt_too(both: Stage) -> None:
     assert both.backlog_texts() == ["2"]
 
 
-def test_a_batch_cannot_be_scheduled_as_in_the_sdk(both: Stage) -> None:
+def test_a_batch_cannot_be_scheduled_as_in_the_sdk(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         batch = sender.create_message_batch()
@@ -213,7 +213,7 @@ def test_a_batch_cannot_be_scheduled_as_in_the_sdk(both: Stage) -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["healthy", "failed over"])
-def test_nothing_is_scheduled_at_no_time_nor_is_what_is_no_message(both: Stage, is_over: bool) -> None:
+def test_nothing_is_scheduled_at_no_time_nor_is_what_is_no_message(both: PairHarness, is_over: bool) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("first"))
@@ -236,7 +236,7 @@ def test_nothing_is_scheduled_at_no_time_nor_is_what_is_no_message(both: Stage, 
     assert both.primary.texts(both.orders) == (["first"] if is_over else ["first", "2"])
 
 
-def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: Stage) -> None:
+def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         ping = ServiceBusMessage(b"", content_type="application/vnd.ms-servicebus-ping")
@@ -248,7 +248,7 @@ def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: Stage) -> 
     assert both.in_backlog() == []
 
 
-def test_what_is_no_sequence_number_is_not_cancelled(both: Stage) -> None:
+def test_what_is_no_sequence_number_is_not_cancelled(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         for wrong in (["1"], "12", None, [1, 2.0]):

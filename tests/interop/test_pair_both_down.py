@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import EntityStatus
-from paired import Heard, Stage
+from paired import Heard, PairHarness
 
 from twinbus import NamespaceSide, receipt_of
 from twinbus.errors import BothNamespacesUnavailable
@@ -18,7 +18,7 @@ QUICK = timedelta(seconds=2)
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])
-def test_both_down_says_both_reasons(both: Stage, how: str) -> None:
+def test_both_down_says_both_reasons(both: PairHarness, how: str) -> None:
     with both.bus(attempt_timeout=QUICK) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
@@ -42,7 +42,7 @@ def test_both_down_says_both_reasons(both: Stage, how: str) -> None:
     assert found.count("during") <= receipt.copies_in_doubt
 
 
-def test_no_queue_left_says_why_each_was_lost(both: Stage) -> None:
+def test_no_queue_left_says_why_each_was_lost(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, reason="drill", stay=True)
@@ -61,7 +61,7 @@ def test_no_queue_left_says_why_each_was_lost(both: Stage) -> None:
     assert both.in_backlog() == []
 
 
-def test_with_a_single_queue_there_is_no_second_try(both: Stage) -> None:
+def test_with_a_single_queue_there_is_no_second_try(both: PairHarness) -> None:
     with both.bus(backlog_queue_count=1) as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
@@ -73,7 +73,7 @@ def test_with_a_single_queue_there_is_no_second_try(both: Stage) -> None:
         assert receipt.attempts == 1
 
 
-def test_an_unanswered_detour_is_in_doubt_and_said(both: Stage) -> None:
+def test_an_unanswered_detour_is_in_doubt_and_said(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -88,7 +88,7 @@ def test_an_unanswered_detour_is_in_doubt_and_said(both: Stage) -> None:
 
 
 @pytest.mark.long
-def test_after_both_were_down_everything_goes_on(both: Stage) -> None:
+def test_after_both_were_down_everything_goes_on(both: PairHarness) -> None:
     with both.bus(probation=timedelta(seconds=1)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -111,7 +111,7 @@ def test_after_both_were_down_everything_goes_on(both: Stage) -> None:
     assert both.backlog_texts() == ["2"]
 
 
-def test_the_primary_back_before_the_secondary_takes_the_message(both: Stage) -> None:
+def test_the_primary_back_before_the_secondary_takes_the_message(both: PairHarness) -> None:
     """A send that finds no backlog queue goes home if the entity is well again by then."""
     with both.bus(attempt_timeout=timedelta(seconds=5)) as bus:
         heard = Heard(bus)

@@ -1,4 +1,4 @@
-"""The end of a paired client: nothing stays behind, everybody is told (P18)."""
+"""The end of a paired client: nothing stays behind, every waiting call gets an answer (P18)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import AIO, WAIT_S, Heard, Stage, wait_until
+from paired import AIO, WAIT_S, Heard, PairHarness, wait_until
 from wire_relay import Relay
 
 import twinbus.aio
@@ -64,31 +64,31 @@ def send_on_a_thread(sender: Any, errors: list[BaseException]) -> threading.Thre
     return thread
 
 
-def bring_down(stage: Stage, outage: str) -> None:
+def bring_down(harness: PairHarness, outage: str) -> None:
     if outage == "no-send":
-        stage.primary.break_("no-send")
+        harness.primary.break_("no-send")
     elif outage == "silent":
-        stage.primary.break_("unreachable", how="silent")
+        harness.primary.break_("unreachable", how="silent")
     elif outage == "killed":
-        stage.primary.kill()
+        harness.primary.kill()
 
 
 # --- nothing stays behind ---
 
 
 @pytest.mark.parametrize("outage", ["none", "no-send", "silent", "killed"])
-def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str) -> None:
-    here, there = stage.primary.namespace, stage.secondary.namespace
+def test_a_clean_close_leaves_no_thread_and_no_socket(harness: PairHarness, outage: str) -> None:
+    here, there = harness.primary.namespace, harness.secondary.namespace
 
     def live_and_close() -> None:
-        with stage.client_of(here, there, attempt_timeout=QUICK) as bus:
+        with harness.client_of(here, there, attempt_timeout=QUICK) as bus:
             bus.on("*", lambda event: None)
-            senders = [bus.get_queue_sender(queue) for queue in (stage.orders, stage.orders, stage.invoices)]
+            senders = [bus.get_queue_sender(queue) for queue in (harness.orders, harness.orders, harness.invoices)]
             for sender in senders:
                 sender.send_messages(ServiceBusMessage("1"))
-            receiver = bus.get_queue_receiver(stage.orders)
+            receiver = bus.get_queue_receiver(harness.orders)
             assert len(receiver.receive_messages(1, max_wait_time=30)) == 1
-            bring_down(stage, outage)
+            bring_down(harness, outage)
             for sender in senders:
                 sender.send_messages(ServiceBusMessage("2"), timeout=WAIT_S)
 
@@ -96,18 +96,18 @@ def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str)
 
 
 @pytest.mark.parametrize("outage", ["no-send", "silent", "killed"])
-async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: str) -> None:
-    here, there = stage.primary.namespace, stage.secondary.namespace
+async def test_a_clean_close_leaves_no_task_and_no_socket(harness: PairHarness, outage: str) -> None:
+    here, there = harness.primary.namespace, harness.secondary.namespace
     gc.collect()
     before, tasks_before = sockets(), asyncio.all_tasks()
-    options = Options(there, **stage.options(attempt_timeout=QUICK))
+    options = Options(there, **harness.options(attempt_timeout=QUICK))
     async with twinbus.aio.PairedServiceBusClient(here, options) as bus:
-        senders = [bus.get_queue_sender(queue) for queue in (stage.orders, stage.invoices)]
+        senders = [bus.get_queue_sender(queue) for queue in (harness.orders, harness.invoices)]
         for sender in senders:
             await sender.send_messages(ServiceBusMessage("1"))
-        receiver = bus.get_queue_receiver(stage.orders)
+        receiver = bus.get_queue_receiver(harness.orders)
         assert len(await receiver.receive_messages(1, max_wait_time=30)) == 1
-        bring_down(stage, outage)
+        bring_down(harness, outage)
         for sender in senders:
             receipt = await sender.send_messages(ServiceBusMessage("2"), timeout=WAIT_S)
             assert receipt.side is NamespaceSide.BACKLOG
@@ -118,20 +118,20 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         await asyncio.sleep(0.02)
 
 
-def test_senders_that_were_forgotten_instead_of_closed_leave_nothing(stage: Stage) -> None:
+def test_senders_that_were_forgotten_instead_of_closed_leave_nothing(harness: PairHarness) -> None:
     def forget() -> None:
-        with stage.bus() as bus:
+        with harness.bus() as bus:
             for _ in range(3):
-                bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1"))
+                bus.get_queue_sender(harness.orders).send_messages(ServiceBusMessage("1"))
             gc.collect()
             assert bus.status().entities[0].sent_to_primary == 3
 
     leaves_nothing(forget)
 
 
-def test_a_pairing_that_failed_leaves_nothing(stage: Stage) -> None:
+def test_a_pairing_that_failed_leaves_nothing(harness: PairHarness) -> None:
     def fail() -> None:
-        bus = stage.client(create_backlog=False, attempt_timeout=QUICK)
+        bus = harness.client(create_backlog=False, attempt_timeout=QUICK)
         with pytest.raises(twinbus.errors.PairingError):
             bus.pair()
         bus.close()
@@ -139,7 +139,7 @@ def test_a_pairing_that_failed_leaves_nothing(stage: Stage) -> None:
     leaves_nothing(fail)
 
 
-def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
+def test_closing_a_sender_ends_its_link_and_not_the_client(both: PairHarness) -> None:
     with (
         Relay(both.primary.port) as relay,
         both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus,
@@ -154,17 +154,17 @@ def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
         assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
 
 
-# --- everybody is told ---
+# --- every waiting call gets an answer ---
 
 
-def test_after_the_close_every_call_says_so(both: Stage) -> None:
+def test_after_the_close_every_call_says_so(both: PairHarness) -> None:
     bus = both.client()
     heard = Heard(bus, "closed")
     with bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
     bus.close()
-    assert len(heard.events) == 1, "told once, before close returns"
+    assert len(heard.events) == 1, "answered once, before close returns"
     for call in (
         lambda: sender.send_messages(ServiceBusMessage("2")),
         lambda: sender.schedule_messages(ServiceBusMessage("2"), heard.events[0].at),
@@ -182,7 +182,7 @@ def test_after_the_close_every_call_says_so(both: Stage) -> None:
     assert both.primary.texts(both.orders) == ["1"]
 
 
-def test_after_a_fault_every_call_says_why(both: Stage) -> None:
+def test_after_a_fault_every_call_says_why(both: PairHarness) -> None:
     bus = both.client()
     heard = Heard(bus, "faulted")
     bus.pair()
@@ -202,14 +202,14 @@ def test_after_a_fault_every_call_says_why(both: Stage) -> None:
     assert [event.text for event in heard.events] == ["the other side was closed"]
 
 
-def test_a_client_that_was_never_paired_is_closed_too(both: Stage) -> None:
+def test_a_client_that_was_never_paired_is_closed_too(both: PairHarness) -> None:
     bus = both.client()
     bus.close()
     with pytest.raises(PairClosed):
         bus.pair()
 
 
-def test_closed_is_the_last_event_though_a_ping_is_under_way(both: Stage) -> None:
+def test_closed_is_the_last_event_though_a_ping_is_under_way(both: PairHarness) -> None:
     with both.bus(ping_primary_interval=timedelta(seconds=1), probe="ping") as bus:
         heard = Heard(bus)
         bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("first"))
@@ -220,7 +220,7 @@ def test_closed_is_the_last_event_though_a_ping_is_under_way(both: Stage) -> Non
     assert heard.names().count("closed") == 1
 
 
-def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
+def test_closing_ends_a_send_that_waits_for_a_busy_server(both: PairHarness) -> None:
     bus = both.client(retry=Retry(attempts=3))
     bus.pair()
     both.primary.break_("busy", both.orders)
@@ -235,7 +235,7 @@ def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
     assert [type(error).__name__ for error in errors] == ["NotSent"]
 
 
-def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
+def test_closing_is_quick_while_both_sides_are_silent(both: PairHarness) -> None:
     bus = both.client(attempt_timeout=timedelta(seconds=30))
     bus.pair()
     sender = bus.get_queue_sender(both.orders)
@@ -254,7 +254,7 @@ def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(both: Stage, side: str) -> None:
+def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(both: PairHarness, side: str) -> None:
     there = both.primary if side == "primary" else both.secondary
     took: list[float] = []
     for _ in range(3):
@@ -279,12 +279,12 @@ def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(bo
         assert min(took) < 1.5  # usually at once; waiting for the link would take 2, each time
 
 
-def test_closing_in_the_middle_of_a_send_of_the_same_thread_does_not_wait_for_it(stage: Stage) -> None:
-    bus = stage.client(attempt_timeout=timedelta(seconds=30))
+def test_closing_in_the_middle_of_a_send_of_the_same_thread_does_not_wait_for_it(harness: PairHarness) -> None:
+    bus = harness.client(attempt_timeout=timedelta(seconds=30))
     bus.pair()
-    sender = bus.get_queue_sender(stage.orders)
+    sender = bus.get_queue_sender(harness.orders)
     sender.send_messages(ServiceBusMessage("1"))
-    stage.primary.break_("unanswered")
+    harness.primary.break_("unanswered")
     took: list[float] = []
 
     def close(*_: object) -> None:
@@ -328,8 +328,8 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
     assert link.is_discarded
 
 
-async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> None:
-    openings, told = Openings(), []
+async def test_once_openings_have_ended_none_begins_and_waiting_ones_fail() -> None:
+    openings, answers = Openings(), []
 
     async def never() -> Any:
         await asyncio.sleep(3600)
@@ -338,9 +338,9 @@ async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> 
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
         try:
-            await openings.open(never())  # told to end before, and goes on: that is not what ends this
+            await openings.open(never())  # cancelled before, and goes on: that is not what ends this
         except LinkFailed as error:
-            told.append(error.failure.text)
+            answers.append(error.failure.text)
 
     task = asyncio.create_task(wait())
     await asyncio.sleep(0)
@@ -350,10 +350,10 @@ async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> 
     await task
     with pytest.raises(LinkFailed):
         await openings.open(never())
-    assert told == ["the client is closed"]
+    assert answers == ["the client is closed"]
 
 
-def test_a_client_in_a_with_block_is_closed_when_that_fails(both: Stage) -> None:
+def test_a_client_in_a_with_block_is_closed_when_that_fails(both: PairHarness) -> None:
     class Mistake(Exception):
         pass
 

@@ -40,7 +40,7 @@ def test_pair_makes_the_queues_once_and_says_so(spaces: NamespacePair, capsys: p
     assert "0 of them new" in capsys.readouterr().out
 
 
-def test_pair_tells_programs_the_same(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pair_shows_programs_the_same(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pair", "--count", "2", "--syphon", "--entity", "orders", "--json"]) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 from wire_relay import Relay
 
@@ -31,7 +31,7 @@ def metrics(bus: PairedServiceBusClient) -> dict[tuple[str, str], float]:
 # --- controls ---
 
 
-def test_a_forced_failover_ends_with_the_first_ping(both: Stage) -> None:
+def test_a_forced_failover_ends_with_the_first_ping(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -45,7 +45,7 @@ def test_a_forced_failover_ends_with_the_first_ping(both: Stage) -> None:
         assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
-def test_a_failover_that_stays_ends_by_hand(both: Stage) -> None:
+def test_a_failover_that_stays_ends_by_hand(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -68,7 +68,7 @@ def test_a_failover_that_stays_ends_by_hand(both: Stage) -> None:
         assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
-def test_marking_a_suspect_as_healthy_stops_its_timer(both: Stage) -> None:
+def test_marking_a_suspect_as_healthy_stops_its_timer(both: PairHarness) -> None:
     with both.bus(failover_interval=timedelta(seconds=5)) as bus:
         heard = Heard(bus)
         both.primary.break_("refuse", both.orders, condition="amqp:internal-error", on="sends", count=1)
@@ -83,7 +83,7 @@ def test_marking_a_suspect_as_healthy_stops_its_timer(both: Stage) -> None:
         assert bus.status().is_healthy
 
 
-def test_names_that_cannot_be_are_refused(both: Stage) -> None:
+def test_names_that_cannot_be_are_refused(both: PairHarness) -> None:
     with both.bus() as bus:
         for call in (bus.force_failover, bus.mark_healthy, bus.get_queue_sender):
             with pytest.raises(OptionsError, match="must not be empty"):
@@ -96,7 +96,7 @@ def test_names_that_cannot_be_are_refused(both: Stage) -> None:
             bus.get_topic_sender(both.orders, client_identifier=7)  # type: ignore[arg-type]
 
 
-def test_the_primary_is_told_what_a_sender_is_called(both: Stage) -> None:
+def test_the_primary_gets_the_name_of_a_sender(both: PairHarness) -> None:
     with Relay(both.primary.port) as relay:
         with both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus:
             sender = bus.get_queue_sender(both.orders, client_identifier="till-seven")
@@ -108,7 +108,7 @@ def test_the_primary_is_told_what_a_sender_is_called(both: Stage) -> None:
     assert len(set(unnamed)) == 2
 
 
-def test_an_entity_is_the_same_in_any_case(both: Stage) -> None:
+def test_an_entity_is_the_same_in_any_case(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders.upper(), stay=True)
@@ -116,7 +116,7 @@ def test_an_entity_is_the_same_in_any_case(both: Stage) -> None:
         assert len(bus.status().entities) == 1
 
 
-def test_slashes_around_a_name_do_not_make_it_another_one(both: Stage) -> None:
+def test_slashes_around_a_name_do_not_make_it_another_one(both: PairHarness) -> None:
     queue = f"eu/{both.orders}"
     both.primary.admin.create_queue(queue)
     with both.bus(entities=(f"/{queue}/",)) as bus:
@@ -133,7 +133,7 @@ def test_slashes_around_a_name_do_not_make_it_another_one(both: Stage) -> None:
     assert saved.application_properties[b"x-ms-path"] == queue.encode()
 
 
-def test_a_typing_error_moves_nothing(both: Stage) -> None:
+def test_a_typing_error_moves_nothing(both: PairHarness) -> None:
     with both.bus(entities=(both.invoices,)) as bus:
         bus.get_queue_sender(both.orders)
         for call in (bus.force_failover, bus.mark_healthy):
@@ -144,7 +144,7 @@ def test_a_typing_error_moves_nothing(both: Stage) -> None:
         assert states == {both.invoices: EntityState.FAILED_OVER, both.orders: EntityState.HEALTHY}
 
 
-def test_where_nothing_is_known_it_is_said_how_to_make_it_known(both: Stage) -> None:
+def test_where_nothing_is_known_it_is_said_how_to_make_it_known(both: PairHarness) -> None:
     with both.bus() as bus, pytest.raises(OptionsError, match="none is known: get a sender first, or name it in"):
         bus.force_failover(both.orders)
 
@@ -152,7 +152,7 @@ def test_where_nothing_is_known_it_is_said_how_to_make_it_known(both: Stage) -> 
 # --- sight ---
 
 
-def test_the_numbers_are_right(both: Stage) -> None:
+def test_the_numbers_are_right(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -199,7 +199,7 @@ def test_the_numbers_are_right(both: Stage) -> None:
         assert metrics(bus)["twinbus_pair_pings_total", both.orders] == pings + 1
 
 
-def test_status_prints_as_a_table_and_as_json(both: Stage) -> None:
+def test_status_prints_as_a_table_and_as_json(both: PairHarness) -> None:
     with both.bus() as bus:
         bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("x"))
         bus.force_failover(both.orders, reason="a drill", stay=True)
@@ -211,7 +211,7 @@ def test_status_prints_as_a_table_and_as_json(both: Stage) -> None:
         assert plain["backlog_queues"][0]["path"] == both.backlog(0)
 
 
-def test_news_come_in_order_with_what_a_program_needs(both: Stage) -> None:
+def test_events_come_in_order_with_what_a_program_needs(both: PairHarness) -> None:
     with both.bus(failover_interval=timedelta(seconds=0.4)) as bus:
         heard = Heard(bus)
         failed: list[PairEvent] = []
@@ -239,7 +239,7 @@ def test_news_come_in_order_with_what_a_program_needs(both: Stage) -> None:
         assert len(failed) == 2, "nothing after it was ended"
 
 
-def test_a_callback_that_fails_harms_nobody(both: Stage) -> None:
+def test_a_callback_that_fails_harms_nobody(both: PairHarness) -> None:
     def fail(event: PairEvent) -> None:
         raise RuntimeError("of the application")
 
@@ -252,7 +252,7 @@ def test_a_callback_that_fails_harms_nobody(both: Stage) -> None:
         assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
-def test_every_news_is_a_line_to_grep(both: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_event_is_a_line_to_grep(both: PairHarness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "twinbus.pairing")
     with both.bus() as bus:
         heard = Heard(bus)

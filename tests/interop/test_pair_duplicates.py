@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide
 
 LONG, SHORT = timedelta(hours=4), timedelta(minutes=10)
 
 
-def made(stage: Stage, name: str, window: timedelta | None = None) -> str:
+def made(harness: PairHarness, name: str, window: timedelta | None = None) -> str:
     """A queue of the primary that knows duplicates for so long; None: it does not."""
-    path = f"{stage.orders}-{name}"
+    path = f"{harness.orders}-{name}"
     detection: dict[str, Any] = {} if window is None else {"duplicate_detection_history_time_window": window}
-    stage.primary.admin.create_queue(path, requires_duplicate_detection=window is not None, **detection)
+    harness.primary.admin.create_queue(path, requires_duplicate_detection=window is not None, **detection)
     return path
 
 
@@ -26,7 +26,7 @@ def told_of(heard: Heard, path: str) -> list[str]:
     return [event.text for event in heard.named("pairing_warning") if path in event.text]
 
 
-def test_pairing_warns_of_queues_that_do_not_know_duplicates_or_not_for_long(both: Stage) -> None:
+def test_pairing_warns_of_queues_that_do_not_know_duplicates_or_not_for_long(both: PairHarness) -> None:
     off, short, on = made(both, "off"), made(both, "short", SHORT), made(both, "on", LONG)
     client = both.client(entities=(off, short, on))
     heard = Heard(client)
@@ -41,7 +41,7 @@ def test_pairing_warns_of_queues_that_do_not_know_duplicates_or_not_for_long(bot
     assert told_of(heard, on) == []
 
 
-def test_pairing_says_nothing_where_detection_is_as_it_should_be(both: Stage) -> None:
+def test_pairing_says_nothing_where_detection_is_as_it_should_be(both: PairHarness) -> None:
     client = both.client(entities=(made(both, "on", LONG),))
     heard = Heard(client)
     with client:
@@ -49,7 +49,7 @@ def test_pairing_says_nothing_where_detection_is_as_it_should_be(both: Stage) ->
     assert not [event for event in heard.named("pairing_warning") if "duplicate" in event.text]
 
 
-def test_pairing_looks_at_topics_too(both: Stage) -> None:
+def test_pairing_looks_at_topics_too(both: PairHarness) -> None:
     topic = f"{both.orders}-topic"
     both.primary.admin.create_topic(
         topic, requires_duplicate_detection=True, duplicate_detection_history_time_window=LONG
@@ -60,7 +60,7 @@ def test_pairing_looks_at_topics_too(both: Stage) -> None:
 
 @pytest.mark.parametrize("window", [LONG, None], ids=["on", "off"])
 def test_the_copy_of_a_message_in_doubt_ends_at_home_where_duplicates_are_known(
-    both: Stage, window: timedelta | None
+    both: PairHarness, window: timedelta | None
 ) -> None:
     """The primary stored it and did not answer: it goes to the backlog too, and both have the same id."""
     path = made(both, "twice", window)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage
 from entity_kinds import KINDS, REPRESENTATIVES, WAIT_S, EntityKind, session_of
-from paired import AIO, BOTH, SYNC, Heard, Stage, wait_until
+from paired import AIO, BOTH, SYNC, Heard, PairHarness, wait_until
 from served import Served
 from wire_relay import Relay
 
@@ -35,25 +35,25 @@ def matrix(only: Callable[[EntityKind], bool] = lambda kind: True) -> Iterator[A
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, served_pair: tuple[Served, Served]) -> Iterator[Stage]:
-    made = Stage(*served_pair, request.param)
+def harness(request: pytest.FixtureRequest, served_pair: tuple[Served, Served]) -> Iterator[PairHarness]:
+    made = PairHarness(*served_pair, request.param)
     yield made
     made.leave()
 
 
 def with_kinds(only: Callable[[EntityKind], bool] = lambda kind: True) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("stage", "kind"), list(matrix(only)), indirect=["stage"])
+    return pytest.mark.parametrize(("harness", "kind"), list(matrix(only)), indirect=["harness"])
 
 
-def begin(outage: str, stage: Stage, path: str) -> None:
+def begin(outage: str, harness: PairHarness, path: str) -> None:
     if outage == "kill":
-        stage.primary.kill()
+        harness.primary.kill()
     else:
-        stage.primary.break_(outage, path)
+        harness.primary.break_(outage, path)
 
 
-def pings(stage: Stage, path: str) -> int:
-    return stage.primary.operations(path).get("ping", 0)
+def pings(harness: PairHarness, path: str) -> int:
+    return harness.primary.operations(path).get("ping", 0)
 
 
 def texts(messages: list[ServiceBusReceivedMessage]) -> list[str]:
@@ -61,31 +61,31 @@ def texts(messages: list[ServiceBusReceivedMessage]) -> list[str]:
 
 
 @with_kinds()
-def test_an_outage_from_the_first_failure_until_everything_is_home(stage: Stage, kind: EntityKind) -> None:
-    entity = kind.made_in(stage)
-    with stage.bus(enable_syphon=True) as bus:
+def test_an_outage_from_the_first_failure_until_everything_is_home(harness: PairHarness, kind: EntityKind) -> None:
+    entity = kind.made_in(harness)
+    with harness.bus(enable_syphon=True) as bus:
         heard, sender = Heard(bus), entity.sender(bus)
         assert sender.send_messages(entity.message("before")).side is NamespaceSide.PRIMARY
-        fault = stage.primary.break_("no-send", entity.path)
+        fault = harness.primary.break_("no-send", entity.path)
         assert sender.send_messages(entity.message("1")).side is NamespaceSide.BACKLOG
         late = entity.sender(bus)  # made in the middle of the outage
         assert late.send_messages([entity.message("2"), entity.message("3")]).side is NamespaceSide.BACKLOG
-        stage.primary.clear(fault)
+        harness.primary.clear(fault)
         assert heard.wait_for("recovered").entity == entity.path
-        wait_until(lambda: stage.in_backlog() == [])
+        wait_until(lambda: harness.in_backlog() == [])
         assert sender.send_messages(entity.message("after")).side is NamespaceSide.PRIMARY
         messages = entity.received(bus, 5)
         assert texts(messages) == ["1", "2", "3", "after", "before"]
         assert {message.session_id for message in messages} == {entity.session}
         assert all(not message.application_properties for message in messages), "aliases are gone again"
-    assert pings(stage, entity.path) == 1
+    assert pings(harness, entity.path) == 1
 
 
 @pytest.mark.entities
 @pytest.mark.parametrize("outage", OUTAGES)
 @with_kinds()
-def test_what_a_message_says_is_the_same_after_the_detour(stage: Stage, kind: EntityKind, outage: str) -> None:
-    entity = kind.made_in(stage)
+def test_what_a_message_says_is_the_same_after_the_detour(harness: PairHarness, kind: EntityKind, outage: str) -> None:
+    entity = kind.made_in(harness)
     said = {
         "message_id": "m-1",
         "subject": "paid",
@@ -97,14 +97,14 @@ def test_what_a_message_says_is_the_same_after_the_detour(stage: Stage, kind: En
         "time_to_live": timedelta(hours=1),
         "partition_key": entity.session or "partition-3",
     }
-    with stage.bus(enable_syphon=True) as bus:
-        begin(outage, stage, entity.path)
+    with harness.bus(enable_syphon=True) as bus:
+        begin(outage, harness, entity.path)
         assert entity.sender(bus).send_messages(entity.message("x", **said)).side is NamespaceSide.BACKLOG
-        (letter,) = stage.in_backlog()
-        aliases = {name for name in letter.application_properties or {} if b"x-ms-" in name}
+        (encoded,) = harness.in_backlog()
+        aliases = {name for name in encoded.application_properties or {} if b"x-ms-" in name}
         assert aliases == {b"x-ms-path", b"x-ms-timetolive"} | ({b"x-ms-sessionid"} if entity.session else set())
-        assert letter.session_id is None
-        stage.primary.heal()
+        assert encoded.session_id is None
+        harness.primary.heal()
         (message,) = entity.received(bus, 1)
     assert message.session_id == entity.session
     assert (message.message_id, message.subject, message.correlation_id) == ("m-1", "paid", "c-1")
@@ -116,36 +116,36 @@ def test_what_a_message_says_is_the_same_after_the_detour(stage: Stage, kind: En
 
 
 @with_kinds(lambda kind: "without duplicates" in kind.name)
-def test_a_copy_of_what_arrived_is_dropped_at_home(stage: Stage, kind: EntityKind) -> None:
+def test_a_copy_of_what_arrived_is_dropped_at_home(harness: PairHarness, kind: EntityKind) -> None:
     """A send that nobody answered may have arrived: it is sent to the backlog all the same, with the same id."""
-    entity = kind.made_in(stage)
-    with stage.bus(enable_syphon=True) as bus:
+    entity = kind.made_in(harness)
+    with harness.bus(enable_syphon=True) as bus:
         heard, sender = Heard(bus), entity.sender(bus)
         sender.send_messages(entity.message("once", message_id="same"))
-        stage.primary.break_("no-send", entity.path)
+        harness.primary.break_("no-send", entity.path)
         assert sender.send_messages(entity.message("twice", message_id="same")).side is NamespaceSide.BACKLOG
         assert sender.send_messages(entity.message("other", message_id="other")).side is NamespaceSide.BACKLOG
-        stage.primary.clear()
+        harness.primary.clear()
         heard.wait_for("recovered")
-        wait_until(lambda: stage.in_backlog() == [])
+        wait_until(lambda: harness.in_backlog() == [])
         assert texts(entity.received(bus, 2)) == ["once", "other"]
 
 
 @with_kinds(lambda kind: kind.has_sessions)
-def test_the_state_of_a_session_lives_on_the_primary_only(stage: Stage, kind: EntityKind) -> None:
-    entity = kind.made_in(stage)
-    with stage.bus() as bus:
+def test_the_state_of_a_session_lives_on_the_primary_only(harness: PairHarness, kind: EntityKind) -> None:
+    entity = kind.made_in(harness)
+    with harness.bus() as bus:
         entity.sender(bus).send_messages(entity.message("1"))
         receiver = entity.receiver(bus)
         (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
         session_of(receiver).set_state("half way")
-        stage.primary.break_("no-send", entity.path)
+        harness.primary.break_("no-send", entity.path)
         assert entity.sender(bus).send_messages(entity.message("2")).side is NamespaceSide.BACKLOG
         assert session_of(receiver).get_state() == b"half way"
         session_of(receiver).renew_lock()
         receiver.complete_message(message)
         receiver.close()
-        stage.primary.clear()
+        harness.primary.clear()
         again = entity.receiver(bus)
         assert again.peek_messages(1) == [], "the other message is in the backlog, and stays there without a syphon"
         assert session_of(again).get_state() == b"half way"
@@ -153,12 +153,12 @@ def test_the_state_of_a_session_lives_on_the_primary_only(stage: Stage, kind: En
 
 
 @with_kinds(lambda kind: kind.is_topic or kind.has_sessions)
-def test_receivers_show_no_pings(stage: Stage, kind: EntityKind) -> None:
+def test_receivers_show_no_pings(harness: PairHarness, kind: EntityKind) -> None:
     """An embedded namespace delivers none, so that a relay has to make some."""
-    entity = kind.made_in(stage)
-    with Relay(stage.primary.port) as relay:
+    entity = kind.made_in(harness)
+    with Relay(harness.primary.port) as relay:
         relay.swap = LIKE_A_PING.encode(), PING.encode()
-        with stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus:
+        with harness.client_of(harness.primary.through(relay.port), harness.secondary.namespace) as bus:
             for number in range(3):
                 entity.sender(bus).send_messages(entity.message("", content_type=LIKE_A_PING))
                 entity.sender(bus).send_messages(entity.message(str(number)))
@@ -166,21 +166,21 @@ def test_receivers_show_no_pings(stage: Stage, kind: EntityKind) -> None:
             assert [str(message) for message in receiver.peek_messages(10)] == ["0", "1", "2"]
             receiver.close()
             assert texts(entity.received(bus, 3)) == ["0", "1", "2"]
-    assert entity.count_in(stage) == 0, "pings are gone, too"
+    assert entity.count_in(harness) == 0, "pings are gone, too"
 
 
 @pytest.mark.entities
 @with_kinds(lambda kind: kind.has_sessions)
-def test_sessions_that_are_home_are_given_to_whoever_takes_the_next(stage: Stage, kind: EntityKind) -> None:
-    entity = kind.made_in(stage)
-    with stage.bus(enable_syphon=True) as bus:
-        stage.primary.break_("no-send", entity.path)
+def test_sessions_that_are_home_are_given_to_whoever_takes_the_next(harness: PairHarness, kind: EntityKind) -> None:
+    entity = kind.made_in(harness)
+    with harness.bus(enable_syphon=True) as bus:
+        harness.primary.break_("no-send", entity.path)
         for session in ("a", "b"):
             message = entity.message(session)
             message.session_id = session
             assert entity.sender(bus).send_messages(message).side is NamespaceSide.BACKLOG
-        stage.primary.clear()
-        wait_until(lambda: stage.in_backlog() == [])
+        harness.primary.clear()
+        wait_until(lambda: harness.in_backlog() == [])
         found = set()
         for _ in range(2):
             receiver = entity.receiver(bus, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=WAIT_S)
@@ -193,24 +193,28 @@ def test_sessions_that_are_home_are_given_to_whoever_takes_the_next(stage: Stage
 
 @pytest.mark.entities
 @with_kinds(lambda kind: kind.has_sessions)
-def test_each_ping_of_an_entity_with_sessions_has_a_session_that_nobody_knows(stage: Stage, kind: EntityKind) -> None:
-    entity = kind.made_in(stage)
-    with stage.bus(pings_to_return=3) as bus:
+def test_each_ping_of_an_entity_with_sessions_has_a_session_that_nobody_knows(
+    harness: PairHarness, kind: EntityKind
+) -> None:
+    entity = kind.made_in(harness)
+    with harness.bus(pings_to_return=3) as bus:
         heard = Heard(bus)
         entity.sender(bus)
         bus.force_failover(entity.path)
         heard.wait_for("recovered")
-        assert pings(stage, entity.path) == 3
-    assert entity.count_in(stage) == 0
+        assert pings(harness, entity.path) == 3
+    assert entity.count_in(harness) == 0
 
 
 @pytest.mark.entities
 @with_kinds(lambda kind: kind.has_sessions)
-def test_a_message_without_a_session_is_refused_and_no_reason_to_fail_over(stage: Stage, kind: EntityKind) -> None:
+def test_a_message_without_a_session_is_refused_and_no_reason_to_fail_over(
+    harness: PairHarness, kind: EntityKind
+) -> None:
     if kind.is_topic:
         pytest.skip("a topic takes it: only its subscription has sessions")
-    entity = kind.made_in(stage)
-    with stage.bus() as bus:
+    entity = kind.made_in(harness)
+    with harness.bus() as bus:
         message = entity.message("lost")
         message.session_id = None
         with pytest.raises(Exception, match=r"(?i)session"):

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceededError
 from azure.servicebus.management import EntityStatus
-from paired import AIO, SYNC, Heard, Stage
+from paired import AIO, SYNC, Heard, PairHarness
 
 from twinbus import NamespaceSide, Retry
 from twinbus.client.reporting.status import EntityState
@@ -25,42 +25,42 @@ INTERVAL = timedelta(seconds=6)
 """Long enough for a few sends within it."""
 
 
-def kill(stage: Stage) -> None:
-    stage.primary.kill()
+def kill(harness: PairHarness) -> None:
+    harness.primary.kill()
 
 
-def disable(stage: Stage) -> None:
-    stage.primary.change_queue(stage.orders, status=EntityStatus.SEND_DISABLED)
+def disable(harness: PairHarness) -> None:
+    harness.primary.change_queue(harness.orders, status=EntityStatus.SEND_DISABLED)
 
 
-def delete(stage: Stage) -> None:
-    stage.primary.admin.delete_queue(stage.orders)
+def delete(harness: PairHarness) -> None:
+    harness.primary.admin.delete_queue(harness.orders)
 
 
-def fill(stage: Stage) -> None:
-    stage.primary.change_queue(stage.orders, max_size_in_megabytes=1)
-    with stage.primary.sending(stage.orders) as sender:
+def fill(harness: PairHarness) -> None:
+    harness.primary.change_queue(harness.orders, max_size_in_megabytes=1)
+    with harness.primary.sending(harness.orders) as sender:
         for size in (200_000, 20_000, 1_000, 1):
             with suppress(ServiceBusQuotaExceededError):
                 while True:
                     sender.send_messages(ServiceBusMessage(b"x" * size))
 
 
-def unreachable(how: str) -> Callable[[Stage], None]:
-    def cut_off(stage: Stage) -> None:
-        stage.primary.break_("unreachable", how=how)
+def unreachable(how: str) -> Callable[[PairHarness], None]:
+    def cut_off(harness: PairHarness) -> None:
+        harness.primary.break_("unreachable", how=how)
 
     return cut_off
 
 
-def fault(name: str) -> Callable[[Stage], None]:
-    def add(stage: Stage) -> None:
-        stage.primary.break_(name, stage.orders)
+def fault(name: str) -> Callable[[PairHarness], None]:
+    def add(harness: PairHarness) -> None:
+        harness.primary.break_(name, harness.orders)
 
     return add
 
 
-OUTAGES: dict[str, Callable[[Stage], None]] = {
+OUTAGES: dict[str, Callable[[PairHarness], None]] = {
     "killed": kill,
     "refuse": unreachable("refuse"),
     "drop": unreachable("drop"),
@@ -74,11 +74,11 @@ OUTAGES: dict[str, Callable[[Stage], None]] = {
 }
 
 
-def heal(stage: Stage) -> None:
-    stage.primary.heal()
-    if stage.orders not in stage.primary.queue_names(stage.orders):
-        stage.primary.admin.create_queue(stage.orders)
-    stage.primary.change_queue(stage.orders, status=EntityStatus.ACTIVE, max_size_in_megabytes=1024)
+def heal(harness: PairHarness) -> None:
+    harness.primary.heal()
+    if harness.orders not in harness.primary.queue_names(harness.orders):
+        harness.primary.admin.create_queue(harness.orders)
+    harness.primary.change_queue(harness.orders, status=EntityStatus.ACTIVE, max_size_in_megabytes=1024)
 
 
 def attempt_for(outage: str) -> timedelta:
@@ -87,7 +87,7 @@ def attempt_for(outage: str) -> timedelta:
 
 @pytest.mark.sample(10)
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str) -> None:
+def test_the_very_message_that_meets_an_outage_is_saved(both: PairHarness, outage: str) -> None:
     with both.bus(attempt_timeout=attempt_for(outage)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -108,7 +108,7 @@ def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str
 
 
 @pytest.mark.parametrize("outage", ["refuse", "silent", "disabled"])
-def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: Stage, outage: str) -> None:
+def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: PairHarness, outage: str) -> None:
     with both.bus(attempt_timeout=attempt_for(outage), entities=[both.orders]) as bus:
         heard = Heard(bus)
         OUTAGES[outage](both)
@@ -120,7 +120,7 @@ def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: Stage, outage
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
-def test_a_killed_primary_keeps_what_it_acknowledged_and_gets_new_messages(both: Stage) -> None:
+def test_a_killed_primary_keeps_what_it_acknowledged_and_gets_new_messages(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         senders = [bus.get_queue_sender(queue) for queue in (both.orders, both.invoices)]
@@ -140,7 +140,7 @@ def test_a_killed_primary_keeps_what_it_acknowledged_and_gets_new_messages(both:
 # --- entity by entity ---
 
 
-def test_one_entity_failing_says_nothing_of_another(both: Stage) -> None:
+def test_one_entity_failing_says_nothing_of_another(both: PairHarness) -> None:
     with both.bus() as bus:
         orders, invoices = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.invoices)
         both.primary.break_("no-send", both.orders)
@@ -151,7 +151,7 @@ def test_one_entity_failing_says_nothing_of_another(both: Stage) -> None:
     assert both.primary.texts(both.invoices) == ["2"]
 
 
-def test_all_senders_of_an_entity_go_and_return_together(both: Stage) -> None:
+def test_all_senders_of_an_entity_go_and_return_together(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         senders = [bus.get_queue_sender(both.orders) for _ in range(5)]
@@ -171,7 +171,7 @@ def test_all_senders_of_an_entity_go_and_return_together(both: Stage) -> None:
 # --- the retry schedule ---
 
 
-def test_the_retry_schedule_comes_first(both: Stage) -> None:
+def test_the_retry_schedule_comes_first(both: PairHarness) -> None:
     retry = Retry(attempts=3, backoff_min=timedelta(milliseconds=50), backoff_max=timedelta(milliseconds=100))
     with both.bus(retry=retry) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -187,7 +187,7 @@ def test_the_retry_schedule_comes_first(both: Stage) -> None:
 
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
-def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
+def test_no_attempt_takes_longer_than_it_may(both: PairHarness, how: str) -> None:
     with both.bus(attempt_timeout=SILENCE) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
@@ -197,7 +197,7 @@ def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
         assert time.monotonic() - began < 3 + 3 + 10, "one attempt at each side, and time for a busy machine"
 
 
-def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
+def test_the_callers_timeout_bounds_the_whole_call(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=30)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
@@ -211,7 +211,7 @@ def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
 # --- the failover interval ---
 
 
-def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_itself(both: Stage) -> None:
+def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_itself(both: PairHarness) -> None:
     with both.bus(failover_interval=INTERVAL) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -233,7 +233,7 @@ def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_its
     assert both.backlog_texts() == ["saved"]
 
 
-def test_a_success_within_the_interval_stops_the_timer(both: Stage) -> None:
+def test_a_success_within_the_interval_stops_the_timer(both: PairHarness) -> None:
     with both.bus(failover_interval=INTERVAL) as bus:
         heard = Heard(bus)
         sender, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
@@ -255,7 +255,7 @@ def test_a_success_within_the_interval_stops_the_timer(both: Stage) -> None:
 # --- brown-outs ---
 
 
-def test_an_entity_that_fails_most_sends_is_failed_over_if_asked_for(both: Stage) -> None:
+def test_an_entity_that_fails_most_sends_is_failed_over_if_asked_for(both: PairHarness) -> None:
     rate: dict[str, Any] = {
         "failover_error_rate": 0.5,
         "failover_error_sends_min": 6,
@@ -277,11 +277,12 @@ def test_an_entity_that_fails_most_sends_is_failed_over_if_asked_for(both: Stage
         assert "67% of the last sends failed" in heard.wait_for("failed_over").text
 
 
-def test_a_sync_and_an_asyncio_client_share_backlog_queues(stage: Stage) -> None:
-    with stage.bus(SYNC) as one, stage.bus(AIO) as other:
-        stage.primary.break_("no-send", stage.orders)
+def test_a_sync_and_an_asyncio_client_share_backlog_queues(harness: PairHarness) -> None:
+    with harness.bus(SYNC) as one, harness.bus(AIO) as other:
+        harness.primary.break_("no-send", harness.orders)
         for bus in (one, other):
             assert (
-                bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("42")).side is NamespaceSide.BACKLOG
+                bus.get_queue_sender(harness.orders).send_messages(ServiceBusMessage("42")).side
+                is NamespaceSide.BACKLOG
             )
-    assert stage.backlog_texts() == ["42", "42"]
+    assert harness.backlog_texts() == ["42", "42"]

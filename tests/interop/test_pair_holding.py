@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
-from paired import WAIT_S, Heard, Stage, wait_until
+from paired import WAIT_S, Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide, PairedServiceBusClient, Retry, SendReceipt
 from twinbus.errors import NotSent
@@ -61,7 +61,7 @@ def hold(bus: PairedServiceBusClient, sender: Any, count: int, first: int = 1, *
     return held
 
 
-def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: Stage) -> None:
+def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: PairHarness) -> None:
     with both.bus(hold_sends=True, failover_interval=timedelta(seconds=8), retry=RETRY) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -76,7 +76,7 @@ def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: S
     assert found == ["1", "2", "3", "4", "5"]
 
 
-def test_held_sends_go_to_the_primary_in_order_when_it_is_back_in_time(both: Stage) -> None:
+def test_held_sends_go_to_the_primary_in_order_when_it_is_back_in_time(both: PairHarness) -> None:
     with both.bus(hold_sends=True, failover_interval=LONG, retry=RETRY) as bus:
         heard = Heard(bus)
         sender, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
@@ -93,7 +93,7 @@ def test_held_sends_go_to_the_primary_in_order_when_it_is_back_in_time(both: Sta
     assert both.in_backlog() == []
 
 
-def test_only_so_many_are_held(both: Stage) -> None:
+def test_only_so_many_are_held(both: PairHarness) -> None:
     with both.bus(hold_sends=True, hold_count_max=2, failover_interval=LONG, retry=RETRY) as bus:
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
@@ -106,7 +106,7 @@ def test_only_so_many_are_held(both: Stage) -> None:
     assert both.backlog_texts() == ["1", "2"]
 
 
-def test_only_so_many_bytes_are_held(both: Stage) -> None:
+def test_only_so_many_bytes_are_held(both: PairHarness) -> None:
     with both.bus(hold_sends=True, hold_bytes_max=10_000, failover_interval=LONG, retry=RETRY) as bus:
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
@@ -117,7 +117,7 @@ def test_only_so_many_bytes_are_held(both: Stage) -> None:
         assert held[0].ended().side is NamespaceSide.BACKLOG
 
 
-def test_no_longer_than_wanted(both: Stage) -> None:
+def test_no_longer_than_wanted(both: PairHarness) -> None:
     options: dict[str, Any] = {"hold_sends": True, "failover_interval": LONG, "retry": RETRY}
     with both.bus(hold_time_max=timedelta(seconds=3), **options) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -135,7 +135,7 @@ def test_no_longer_than_wanted(both: Stage) -> None:
     assert both.primary.messages(both.orders) == []
 
 
-def test_a_held_send_that_may_be_stored_is_called_in_doubt(both: Stage) -> None:
+def test_a_held_send_that_may_be_stored_is_called_in_doubt(both: PairHarness) -> None:
     options: dict[str, Any] = {"hold_sends": True, "failover_interval": LONG, "retry": RETRY}
     with both.bus(attempt_timeout=timedelta(seconds=2), hold_time_max=timedelta(seconds=3), **options) as bus:
         heard = Heard(bus)
@@ -154,7 +154,7 @@ def test_a_held_send_that_may_be_stored_is_called_in_doubt(both: Stage) -> None:
     assert len(copies) == receipt.copies_in_doubt
 
 
-def test_closing_tells_every_held_send(both: Stage) -> None:
+def test_closing_ends_every_held_send_with_an_error(both: PairHarness) -> None:
     bus = both.client(hold_sends=True, failover_interval=LONG, retry=RETRY)
     bus.pair()
     sender = bus.get_queue_sender(both.orders)

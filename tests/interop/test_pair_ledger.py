@@ -143,7 +143,7 @@ def test_a_scheduled_message_and_its_cancellation_are_in_the_ledger(
     assert list(accepted.sequence_numbers) == list(cancelled.sequence_numbers) == numbers
 
 
-def test_a_folder_that_cannot_hold_a_ledger_is_told_when_pairing_and_leaves_nothing(
+def test_a_folder_that_cannot_hold_a_ledger_is_reported_when_pairing_and_leaves_nothing(
     namespace_pair: NamespacePair, tmp_path: Path
 ) -> None:
     primary, secondary = namespace_pair

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_letters import fill, letters_for
-from paired import WAIT_S, Heard, OnLoop, Stage, wait_until
+from backlog_messages import backlog_messages_for, fill
+from paired import WAIT_S, Heard, OnLoop, PairHarness, wait_until
 
 from twinbus import PairedServiceBusClient, SendReceipt
 from twinbus.errors import BothNamespacesUnavailable
@@ -24,10 +24,10 @@ def message(session_id: str | None, number: int) -> ServiceBusMessage:
     return ServiceBusMessage(str(number), session_id=session_id)
 
 
-def received(stage: Stage, count: int, queue: str | None = None) -> dict[str | None, list[int]]:
+def received(harness: PairHarness, count: int, queue: str | None = None) -> dict[str | None, list[int]]:
     """The numbers of each session as a receiver on the primary gets them."""
     found: dict[str | None, list[int]] = defaultdict(list)
-    for each in stage.primary.take(queue or stage.orders, count):
+    for each in harness.primary.take(queue or harness.orders, count):
         found[each.session_id].append(int(str(each)))
     return found
 
@@ -38,18 +38,18 @@ def is_clear(bus: PairedServiceBusClient, queue: str) -> bool:
     return bool(target._state.pair.entity(queue).is_plain)
 
 
-def tell_syphon(bus: Any, what: str) -> None:
+def command_syphon(bus: Any, what: str) -> None:
     """Let the syphon inside a client "pause" or "resume", which is done when this returns."""
     syphon = getattr(bus, "_target", bus)._state.syphon.syphon
     loop = bus._loop.loop if isinstance(bus, OnLoop) else bus._shell._syphon._loop
 
-    async def tell() -> None:
+    async def command() -> None:
         getattr(syphon, what)()
 
-    asyncio.run_coroutine_threadsafe(tell(), loop).result(WAIT_S)
+    asyncio.run_coroutine_threadsafe(command(), loop).result(WAIT_S)
 
 
-def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage) -> None:
+def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: PairHarness) -> None:
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
         wait_until(lambda: is_clear(bus, both.orders))
@@ -78,7 +78,7 @@ def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage
 
 
 @pytest.mark.long
-def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) -> None:
+def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: PairHarness) -> None:
     with both.bus(**ORDERED, backlog_queue_count=1) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
         wait_until(lambda: is_clear(bus, both.orders))
@@ -90,11 +90,11 @@ def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) 
         assert order is not None
         assert (order.fences, order.largest[0].session_id) == (1, "a")
         assert 5_000 <= order.messages_left <= 5_001
-        tell_syphon(bus, "pause")  # or it might have brought everything home before the first of these sends
+        command_syphon(bus, "pause")  # or it might have brought everything home before the first of these sends
         both.primary.clear(fault)
         heard.wait_for("recovered")
         receipts: list[SendReceipt] = [sender.send_messages(message("a", 5_001))]
-        tell_syphon(bus, "resume")
+        command_syphon(bus, "resume")
         while receipts[-1].side is NamespaceSide.BACKLOG:
             receipts.append(sender.send_messages(message("a", 5_001 + len(receipts))))
         for _ in range(20):
@@ -104,7 +104,7 @@ def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) 
     assert received(both, 5_001 + len(receipts)) == {"a": list(range(5_001 + len(receipts)))}
 
 
-def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: Stage) -> None:
+def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: PairHarness) -> None:
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         wait_until(lambda: is_clear(bus, both.orders))
         sides: list[NamespaceSide] = []
@@ -128,11 +128,11 @@ def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: Stage) -> N
     assert received(both, len(sides)) == {"a": list(range(len(sides)))}
 
 
-def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(both: Stage) -> None:
+def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(both: PairHarness) -> None:
     with both.bus(**ORDERED):
         pass  # only to have the queues
     queue = queue_for(key_of(both.orders, None), range(2))
-    fill(both.secondary.connection_string, both.backlog(queue), letters_for(both.orders, 3_000))
+    fill(both.secondary.connection_string, both.backlog(queue), backlog_messages_for(both.orders, 3_000))
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         sender.send_messages(message(None, 0))
         wait_until(lambda: is_clear(bus, both.orders), within_s=60)
@@ -141,7 +141,7 @@ def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(b
     assert texts[-2:] == ["0", "1"]
 
 
-def test_a_batch_with_several_sessions_is_split_and_the_receipt_tells_where_each_is(both: Stage) -> None:
+def test_a_batch_with_several_sessions_is_split_and_the_receipt_shows_where_each_is(both: PairHarness) -> None:
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         wait_until(lambda: is_clear(bus, both.orders))
         fault = both.primary.break_("no-send", both.orders)
@@ -162,7 +162,7 @@ def test_a_batch_with_several_sessions_is_split_and_the_receipt_tells_where_each
     assert all(found == sorted(found) for found in numbers.values())
 
 
-def test_a_lost_queue_is_not_replaced_by_another(both: Stage) -> None:
+def test_a_lost_queue_is_not_replaced_by_another(both: PairHarness) -> None:
     with both.bus(**ORDERED, backlog_queue_count=2) as bus, bus.get_queue_sender(both.orders) as sender:
         wait_until(lambda: is_clear(bus, both.orders))
         both.primary.break_("no-send", both.orders)
@@ -173,6 +173,6 @@ def test_a_lost_queue_is_not_replaced_by_another(both: Stage) -> None:
         assert place in caught.value.secondary_reason
 
 
-def test_without_a_syphon_in_the_same_client_order_is_refused(both: Stage) -> None:
+def test_without_a_syphon_in_the_same_client_order_is_refused(both: PairHarness) -> None:
     with pytest.raises(ValueError, match="enable_syphon=True"):
         both.client(order="session")

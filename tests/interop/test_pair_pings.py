@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from client_clock import ClientClock
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 from wire_relay import Relay
 
 from twinbus import NamespaceSide
@@ -34,27 +34,27 @@ def frames(said: bytes) -> Iterator[bytes]:
         place += size
 
 
-def pings(stage: Stage, queue: str | None = None) -> int:
-    return stage.primary.operations(queue or stage.orders).get("ping", 0)
+def pings(harness: PairHarness, queue: str | None = None) -> int:
+    return harness.primary.operations(queue or harness.orders).get("ping", 0)
 
 
-def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: Stage) -> None:
+def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: PairHarness) -> None:
     with Relay(both.primary.port) as relay:
         with both.client_of(both.primary.through(relay.port), both.secondary.namespace, pings_to_return=2) as bus:
             heard = Heard(bus)
             bus.get_queue_sender(both.orders)
             bus.force_failover(both.orders)
             heard.wait_for("recovered")
-        letters = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
-    assert len(letters) == 2
+        messages = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
+    assert len(messages) == 2
     sessions = set()
-    for letter in letters:
-        layout = walk(letter)
-        assert read_property(letter, layout, PropertyField.CONTENT_TYPE) in (PING.decode(), PING)
-        header = read_header(letter, layout)
+    for message in messages:
+        layout = walk(message)
+        assert read_property(message, layout, PropertyField.CONTENT_TYPE) in (PING.decode(), PING)
+        header = read_header(message, layout)
         assert header.ttl_ms == 1_000
-        assert b"\x00\x53\x75\xa0\x00" in letter[-16:], "one empty data section"
-        sessions.add(read_property(letter, layout, PropertyField.GROUP_ID))
+        assert b"\x00\x53\x75\xa0\x00" in message[-16:], "one empty data section"
+        sessions.add(read_property(message, layout, PropertyField.GROUP_ID))
     assert len(sessions) == 2, "each has a session of its own, for entities that want one"
     assert pings(both) == 2
     assert both.primary.messages(both.orders) == []
@@ -67,7 +67,7 @@ def until_ping_s(bus: Any) -> float:
 
 
 def test_the_first_ping_comes_after_one_interval_and_then_one_each_interval(
-    both: Stage, monkeypatch: pytest.MonkeyPatch
+    both: PairHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ClientClock(monkeypatch)
     client = both.client(ping_primary_interval=INTERVAL)
@@ -92,7 +92,7 @@ def test_the_first_ping_comes_after_one_interval_and_then_one_each_interval(
         assert entity.next_ping_at is not None
 
 
-def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage(both: Stage) -> None:
+def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage(both: PairHarness) -> None:
     with both.bus(pings_to_return=2) as bus:
         heard = Heard(bus)
         senders = [bus.get_queue_sender(both.orders) for _ in range(10)]
@@ -111,7 +111,7 @@ def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage
         assert (pings(both), pings(both, both.invoices)) == (2, 2), "no ping after the one that succeeded"
 
 
-def test_without_an_outage_there_is_no_ping(both: Stage) -> None:
+def test_without_an_outage_there_is_no_ping(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         until = time.monotonic() + 1.3
@@ -123,7 +123,7 @@ def test_without_an_outage_there_is_no_ping(both: Stage) -> None:
         assert pings(both) == 0
 
 
-def test_after_a_link_one_message_brings_the_entity_back(both: Stage) -> None:
+def test_after_a_link_one_message_brings_the_entity_back(both: PairHarness) -> None:
     with both.bus(probe="link") as bus:
         heard = Heard(bus)
         fault = both.primary.break_("refuse", both.orders, condition="com.microsoft:entity-disabled", on="sends")
@@ -138,20 +138,20 @@ def test_after_a_link_one_message_brings_the_entity_back(both: Stage) -> None:
 @pytest.mark.parametrize(
     "condition", ["amqp:unauthorized-access", "com.microsoft:server-busy", "amqp:not-found", "amqp:not-allowed"]
 )
-def test_whatever_a_ping_meets_the_entity_stays_failed_over(stage: Stage, condition: str) -> None:
-    with stage.bus() as bus:
+def test_whatever_a_ping_meets_the_entity_stays_failed_over(harness: PairHarness, condition: str) -> None:
+    with harness.bus() as bus:
         heard = Heard(bus)
-        stage.primary.break_("refuse", stage.orders, condition=condition, on="sends", text="so it is")
-        sender = bus.get_queue_sender(stage.orders)
-        bus.force_failover(stage.orders)
+        harness.primary.break_("refuse", harness.orders, condition=condition, on="sends", text="so it is")
+        sender = bus.get_queue_sender(harness.orders)
+        bus.force_failover(harness.orders)
         assert "so it is" in heard.wait_for("ping_failed").text
         assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
-        stage.primary.clear()
+        harness.primary.clear()
         heard.wait_for("recovered")
 
 
 @pytest.mark.long
-def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: Stage) -> None:
+def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=2)) as bus:
         heard = Heard(bus)
         both.primary.break_("unreachable", how="silent")
@@ -163,7 +163,7 @@ def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: St
         assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
-def test_back_within_one_interval_and_a_tenth(both: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_back_within_one_interval_and_a_tenth(both: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ClientClock(monkeypatch)
     client = both.client(ping_primary_interval=INTERVAL)
     clock.rule(client)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from azure.servicebus import ServiceBusMessage
 from engine_client import EngineClient
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide
 from twinbus.amqp.performatives import DROPS_PINGS
-from twinbus.client.core import client_state as standing
+from twinbus.client.core import client_state
 
 
-def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: Stage) -> None:
+def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: PairHarness) -> None:
     with both.bus(probe="auto") as bus:
         heard = Heard(bus)
         assert (bus.status().probe, bus.status().probe_reason) == ("link", "not connected to the primary yet")
@@ -29,8 +29,8 @@ def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: Stage) -> 
     assert both.primary.texts(both.orders) == ["1"], "and no receiver sees a ping"
 
 
-def test_a_primary_that_says_nothing_of_pings_gets_none(both: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "DROPS_PINGS", "com.example:never-offered")
+def test_a_primary_that_says_nothing_of_pings_gets_none(both: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_state, "DROPS_PINGS", "com.example:never-offered")
     with both.bus(probe="auto") as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -47,7 +47,7 @@ def test_a_primary_that_says_nothing_of_pings_gets_none(both: Stage, monkeypatch
         heard.wait_for("recovered")
 
 
-def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both: Stage) -> None:
+def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both: PairHarness) -> None:
     both.primary.kill()
     with both.bus(probe="auto", entities=[both.orders]) as bus:
         heard = Heard(bus)
@@ -63,8 +63,8 @@ def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both:
         assert bus.status().probe == "ping"
 
 
-def test_the_capability_is_in_the_open_frame(stage: Stage) -> None:
-    with EngineClient(stage.primary.port) as client:
+def test_the_capability_is_in_the_open_frame(harness: PairHarness) -> None:
+    with EngineClient(harness.primary.port) as client:
         assert client.wait_open()
         opened = client._connection.remote_open
         assert opened is not None

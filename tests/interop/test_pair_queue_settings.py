@@ -7,7 +7,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import EntityStatus
-from paired import Heard, Stage
+from paired import Heard, PairHarness
 
 from twinbus import NamespaceSide
 from twinbus.client.namespace import Namespace
@@ -24,11 +24,11 @@ RISKY: dict[str, dict[str, Any]] = {
 }
 
 
-def make(stage: Stage, index: int, **settings: Any) -> None:
-    stage.secondary.admin.create_queue(stage.backlog(index), **(dict(BACKLOG_SETTINGS) | settings))
+def make(harness: PairHarness, index: int, **settings: Any) -> None:
+    harness.secondary.admin.create_queue(harness.backlog(index), **(dict(BACKLOG_SETTINGS) | settings))
 
 
-def test_each_setting_that_can_cost_something_is_named_with_its_queue_and_what_is_right(both: Stage) -> None:
+def test_each_setting_that_can_cost_something_is_named_with_its_queue_and_what_is_right(both: PairHarness) -> None:
     for index, settings in enumerate(RISKY.values()):
         make(both, index, **settings)
     with both.bus(backlog_queue_count=len(RISKY) + 1) as bus:
@@ -42,7 +42,7 @@ def test_each_setting_that_can_cost_something_is_named_with_its_queue_and_what_i
         assert not [each for each in status.warnings if both.backlog(len(RISKY)) in each], "that one was made now"
 
 
-def test_a_queue_that_forwards_is_warned_about(both: Stage) -> None:
+def test_a_queue_that_forwards_is_warned_about(both: PairHarness) -> None:
     both.secondary.admin.create_queue(f"elsewhere-{both.name}")
     make(both, 0, forward_to=f"elsewhere-{both.name}")
     with both.bus() as bus:
@@ -50,13 +50,13 @@ def test_a_queue_that_forwards_is_warned_about(both: Stage) -> None:
         assert both.backlog(0) in warning
 
 
-def test_queues_that_this_pairing_made_are_as_they_should_be(both: Stage) -> None:
+def test_queues_that_this_pairing_made_are_as_they_should_be(both: PairHarness) -> None:
     for _ in range(2):  # the second time they are there already
         with both.bus() as bus:
             assert bus.status().secondary_status.queue_settings == "good"
 
 
-def test_without_the_right_to_list_settings_are_unknown_and_status_says_so(both: Stage) -> None:
+def test_without_the_right_to_list_settings_are_unknown_and_status_says_so(both: PairHarness) -> None:
     for index in range(2):
         make(both, index, max_delivery_count=1)
     secondary = Namespace.from_connection_string(both.secondary.rule_strings["sender"])
@@ -65,7 +65,7 @@ def test_without_the_right_to_list_settings_are_unknown_and_status_says_so(both:
         assert "backlog: queue settings unknown" in str(bus.status())
 
 
-def test_a_queue_that_does_not_allow_messages_leaves_the_rotation_and_the_send_goes_on(both: Stage) -> None:
+def test_a_queue_that_does_not_allow_messages_leaves_the_rotation_and_the_send_goes_on(both: PairHarness) -> None:
     make(both, 0, requires_session=True)
     with both.bus() as bus:
         heard = Heard(bus)

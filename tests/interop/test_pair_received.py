@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusError
-from paired import Stage
+from paired import PairHarness
 from wire_relay import Relay
 
 from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
@@ -25,7 +25,7 @@ DELETING = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 PING, LIKE_A_PING = b"application/vnd.ms-servicebus-ping", b"application/vnd.ms-servicebus-pong"
 
 
-class Told(NamedTuple):
+class Recorded(NamedTuple):
     """What was recorded of a message that somebody was done with."""
 
     kind: str
@@ -39,16 +39,16 @@ def records(ledger: Path) -> list[Record]:
     return [record for record in LedgerReader(ledger).records() if record.kind in ("received", "dead_lettered")]
 
 
-def told(ledger: Path) -> list[Told]:
+def recorded(ledger: Path) -> list[Recorded]:
     return [
-        Told(record.kind, record.entity, record.outcome, message_id)
+        Recorded(record.kind, record.entity, record.outcome, message_id)
         for record in records(ledger)
         for message_id in record.message_ids
     ]
 
 
-def completed(entity: str, *message_ids: str) -> list[Told]:
-    return [Told("received", entity, "completed", message_id) for message_id in message_ids]
+def completed(entity: str, *message_ids: str) -> list[Recorded]:
+    return [Recorded("received", entity, "completed", message_id) for message_id in message_ids]
 
 
 def named(*message_ids: str, **properties: Any) -> list[ServiceBusMessage]:
@@ -64,7 +64,7 @@ def received(receiver: Any, count: int) -> list[Any]:
     return found
 
 
-def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: Stage, tmp_path: Path) -> None:
+def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("done", "given back", "deferred", "dead", "never"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -76,9 +76,9 @@ def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: St
         receiver.defer_message(deferred)
         receiver.dead_letter_message(dead, reason="no such customer", error_description="of any name")
         receiver.close()
-    assert told(tmp_path) == [
+    assert recorded(tmp_path) == [
         *completed(both.orders, "done"),
-        Told("dead_lettered", both.orders, "told-by-receiver", "dead"),
+        Recorded("dead_lettered", both.orders, "told-by-receiver", "dead"),
     ]
     first, last = records(tmp_path)
     (sent,) = [record for record in LedgerReader(tmp_path).records() if record.kind == "accepted"]
@@ -86,7 +86,7 @@ def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: St
     assert last.reason == "no such customer"
 
 
-def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: Stage, tmp_path: Path) -> None:
+def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("fetched", "deleted"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -100,13 +100,13 @@ def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: S
         deleting = bus.get_queue_receiver(both.orders, receive_mode=DELETING)
         assert len(deleting.receive_deferred_messages([deleted])) == 1
         deleting.close()
-    assert told(tmp_path) == [
+    assert recorded(tmp_path) == [
         *completed(both.orders, "fetched"),
-        Told("received", both.orders, "received-and-deleted", "deleted"),
+        Recorded("received", both.orders, "received-and-deleted", "deleted"),
     ]
 
 
-def test_a_completion_that_fails_is_not_recorded(both: Stage, tmp_path: Path) -> None:
+def test_a_completion_that_fails_is_not_recorded(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("a", "b"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -118,21 +118,21 @@ def test_a_completion_that_fails_is_not_recorded(both: Stage, tmp_path: Path) ->
             receiver.dead_letter_message(second)
         both.primary.clear()
         receiver.close()
-    assert told(tmp_path) == []
+    assert recorded(tmp_path) == []
     assert sorted(str(message.message_id) for message in both.primary.messages(both.orders)) == ["a", "b"]
 
 
-def test_messages_that_are_deleted_as_they_are_received_are_recorded(both: Stage, tmp_path: Path) -> None:
+def test_messages_that_are_deleted_as_they_are_received_are_recorded(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("a", "b", "c"))
         receiver = bus.get_queue_receiver(both.orders, receive_mode=DELETING)
         assert len(receiver.peek_messages(3)) == 3
         received(receiver, 3)
         receiver.close()
-    assert told(tmp_path) == [Told("received", both.orders, "received-and-deleted", name) for name in "abc"]
+    assert recorded(tmp_path) == [Recorded("received", both.orders, "received-and-deleted", name) for name in "abc"]
 
 
-def test_a_session_is_recorded_with_its_messages(both: Stage, tmp_path: Path) -> None:
+def test_a_session_is_recorded_with_its_messages(both: PairHarness, tmp_path: Path) -> None:
     queue = f"{both.orders}-sessions"
     both.primary.admin.create_queue(queue, requires_session=True)
     with both.bus(ledger=tmp_path) as bus:
@@ -144,11 +144,11 @@ def test_a_session_is_recorded_with_its_messages(both: Stage, tmp_path: Path) ->
         next_one = bus.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
         next_one.complete_message(received(next_one, 1)[0])
         next_one.close()
-    assert told(tmp_path) == completed(queue, "a", "b")
+    assert recorded(tmp_path) == completed(queue, "a", "b")
     assert [record.session_ids for record in records(tmp_path)] == [("blue",), ("red",)]
 
 
-def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both: Stage, tmp_path: Path) -> None:
+def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both: PairHarness, tmp_path: Path) -> None:
     topic = f"{both.orders}-topic"
     both.primary.admin.create_topic(topic)
     both.primary.admin.create_subscription(topic, "all")
@@ -163,14 +163,14 @@ def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both
         dead = bus.get_subscription_receiver(topic, "all", sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         dead.complete_message(received(dead, 1)[0])
         dead.close()
-    assert told(tmp_path) == [
+    assert recorded(tmp_path) == [
         *completed(path, "good"),
-        Told("dead_lettered", path, "told-by-receiver", "bad"),
+        Recorded("dead_lettered", path, "told-by-receiver", "bad"),
         *completed(f"{path}/$DeadLetterQueue", "bad"),
     ]
 
 
-def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: Stage, tmp_path: Path) -> None:
+def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: PairHarness, tmp_path: Path) -> None:
     ids = [UUID("12345678-1234-5678-1234-567812345678"), 42]
     with both.bus(ledger=tmp_path) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -180,12 +180,12 @@ def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: Stage
         for message in received(receiver, 2):
             receiver.complete_message(message)
         receiver.close()
-    assert told(tmp_path) == completed(both.orders, *map(str, ids))
+    assert recorded(tmp_path) == completed(both.orders, *map(str, ids))
     sent = [name for each in LedgerReader(tmp_path).records() if each.kind == "accepted" for name in each.message_ids]
     assert sent == list(map(str, ids))
 
 
-def test_pings_are_not_recorded(both: Stage, tmp_path: Path) -> None:
+def test_pings_are_not_recorded(both: PairHarness, tmp_path: Path) -> None:
     """An embedded namespace delivers none, so that a relay has to make one."""
     with both.primary.sending(both.orders) as plain:
         plain.send_messages(ServiceBusMessage("", content_type=LIKE_A_PING.decode(), message_id="ping"))
@@ -197,21 +197,21 @@ def test_pings_are_not_recorded(both: Stage, tmp_path: Path) -> None:
             receiver.complete_message(received(receiver, 1)[0])
             receiver.close()
     assert both.primary.messages(both.orders) == []
-    assert told(tmp_path) == completed(both.orders, "message")
+    assert recorded(tmp_path) == completed(both.orders, "message")
 
 
-def test_messages_of_a_loop_are_recorded(stage: Stage, tmp_path: Path) -> None:
-    with stage.bus(ledger=tmp_path) as bus:
-        bus.get_queue_sender(stage.orders).send_messages(named("a", "b"))
-        with bus.get_queue_receiver(stage.orders, max_wait_time=WAIT_S) as receiver:
+def test_messages_of_a_loop_are_recorded(harness: PairHarness, tmp_path: Path) -> None:
+    with harness.bus(ledger=tmp_path) as bus:
+        bus.get_queue_sender(harness.orders).send_messages(named("a", "b"))
+        with bus.get_queue_receiver(harness.orders, max_wait_time=WAIT_S) as receiver:
             for message in islice(receiver, 2):
                 receiver.complete_message(message)
-        bus.get_queue_sender(stage.orders).send_messages(named("c", "d"))
-        with bus.get_queue_receiver(stage.orders, max_wait_time=WAIT_S, receive_mode=DELETING) as deleting:
+        bus.get_queue_sender(harness.orders).send_messages(named("c", "d"))
+        with bus.get_queue_receiver(harness.orders, max_wait_time=WAIT_S, receive_mode=DELETING) as deleting:
             assert next(deleting).message_id == "c"
             assert [message.message_id for message in islice(deleting, 1)] == ["d"]
-    deleted = [Told("received", stage.orders, "received-and-deleted", name) for name in "cd"]
-    assert told(tmp_path) == completed(stage.orders, "a", "b") + deleted
+    deleted = [Recorded("received", harness.orders, "received-and-deleted", name) for name in "cd"]
+    assert recorded(tmp_path) == completed(harness.orders, "a", "b") + deleted
 
 
 async def test_messages_of_an_asynchronous_loop_are_recorded(namespace_pair: NamespacePair, tmp_path: Path) -> None:
@@ -233,4 +233,7 @@ async def test_messages_of_an_asynchronous_loop_are_recorded(namespace_pair: Nam
             await sender.send_messages(named("c"))
         async with bus.get_queue_receiver("orders", max_wait_time=WAIT_S, receive_mode=DELETING) as deleting:
             assert (await anext(aiter(deleting))).message_id == "c"
-    assert told(ledger) == [*completed("orders", "a", "b"), Told("received", "orders", "received-and-deleted", "c")]
+    assert recorded(ledger) == [
+        *completed("orders", "a", "b"),
+        Recorded("received", "orders", "received-and-deleted", "c"),
+    ]

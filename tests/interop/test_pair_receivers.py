@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from paired import Heard, OnLoop, Stage
+from paired import Heard, OnLoop, PairHarness
 from wire_relay import Relay
 
 from twinbus import NamespaceSide, PairedServiceBusReceiver
@@ -19,7 +19,7 @@ WAIT_S = 30
 PING, LIKE_A_PING = b"application/vnd.ms-servicebus-ping", b"application/vnd.ms-servicebus-pong"
 
 
-def test_a_receiver_has_the_primarys_messages_and_settles_them(both: Stage) -> None:
+def test_a_receiver_has_the_primarys_messages_and_settles_them(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(4)])
@@ -33,7 +33,7 @@ def test_a_receiver_has_the_primarys_messages_and_settles_them(both: Stage) -> N
     assert both.primary.texts(both.orders) == ["1", "3"]
 
 
-def test_what_is_in_the_backlog_is_nothing_to_receivers(both: Stage) -> None:
+def test_what_is_in_the_backlog_is_nothing_to_receivers(both: PairHarness) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
         sender, receiver = bus.get_queue_sender(both.orders), bus.get_queue_receiver(both.orders)
@@ -52,7 +52,7 @@ def test_what_is_in_the_backlog_is_nothing_to_receivers(both: Stage) -> None:
     assert both.secondary.operations(both.backlog(0)).keys() <= {"manage", "send"}
 
 
-def test_a_receiver_finds_its_way_back_after_an_outage(both: Stage) -> None:
+def test_a_receiver_finds_its_way_back_after_an_outage(both: PairHarness) -> None:
     with both.bus() as bus:
         sender, receiver = bus.get_queue_sender(both.orders), bus.get_queue_receiver(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -67,7 +67,7 @@ def test_a_receiver_finds_its_way_back_after_an_outage(both: Stage) -> None:
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
-def test_pings_that_a_server_delivers_are_not_shown(both: Stage, mode: ServiceBusReceiveMode) -> None:
+def test_pings_that_a_server_delivers_are_not_shown(both: PairHarness, mode: ServiceBusReceiveMode) -> None:
     """An embedded namespace delivers none, so that a relay has to make some."""
     with both.primary.sending(both.orders) as plain:
         for number in range(3):
@@ -91,16 +91,16 @@ def test_pings_that_a_server_delivers_are_not_shown(both: Stage, mode: ServiceBu
     assert both.primary.messages(both.orders) == [], "pings are gone, too"
 
 
-def test_iterating_shows_no_pings_either(stage: Stage) -> None:
-    with stage.primary.sending(stage.orders) as plain:
+def test_iterating_shows_no_pings_either(harness: PairHarness) -> None:
+    with harness.primary.sending(harness.orders) as plain:
         for number in range(2):
             plain.send_messages(ServiceBusMessage("", content_type=LIKE_A_PING.decode()))
             plain.send_messages(ServiceBusMessage(str(number)))
-    with Relay(stage.primary.port) as relay:
+    with Relay(harness.primary.port) as relay:
         relay.swap = LIKE_A_PING, PING
         with (
-            stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus,
-            bus.get_queue_receiver(stage.orders, max_wait_time=5) as receiver,
+            harness.client_of(harness.primary.through(relay.port), harness.secondary.namespace) as bus,
+            bus.get_queue_receiver(harness.orders, max_wait_time=5) as receiver,
         ):
             found = []
             for message in receiver:
@@ -109,7 +109,7 @@ def test_iterating_shows_no_pings_either(stage: Stage) -> None:
             assert found == ["0", "1"]
 
 
-def test_receivers_are_the_sdks_and_come_after_pairing(both: Stage) -> None:
+def test_receivers_are_the_sdks_and_come_after_pairing(both: PairHarness) -> None:
     bus = both.client()
     with pytest.raises(TwinbusError, match="not paired yet"):
         bus.get_queue_receiver(both.orders)
@@ -120,7 +120,7 @@ def test_receivers_are_the_sdks_and_come_after_pairing(both: Stage) -> None:
         receiver.close()
 
 
-def test_an_error_of_a_receiver_is_its_own_and_fails_nothing_over(both: Stage) -> None:
+def test_an_error_of_a_receiver_is_its_own_and_fails_nothing_over(both: PairHarness) -> None:
     with both.bus() as bus:
         receiver = bus.get_queue_receiver("ordres")
         with pytest.raises(MessagingEntityNotFoundError):
@@ -141,7 +141,7 @@ def listed(bus: Any, found: Any) -> list[str]:
     return cast("list[str]", bus._loop.run(collect()) if isinstance(bus, OnLoop) else list(found))
 
 
-def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:
+def test_sessions_are_listed_as_the_sdk_lists_them(both: PairHarness) -> None:
     queue, topic = f"{both.orders}-sessions", f"{both.orders}-topic"
     both.primary.admin.create_queue(queue, requires_session=True)
     both.primary.admin.create_topic(topic)
@@ -158,11 +158,11 @@ def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:
             bus.list_queue_sessions(queue)
 
 
-def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(stage: Stage) -> None:
-    queue = f"{stage.orders}-sessions"
-    stage.primary.admin.create_queue(queue, requires_session=True)
-    with Relay(stage.primary.port) as relay:
-        with stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus:
+def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(harness: PairHarness) -> None:
+    queue = f"{harness.orders}-sessions"
+    harness.primary.admin.create_queue(queue, requires_session=True)
+    with Relay(harness.primary.port) as relay:
+        with harness.client_of(harness.primary.through(relay.port), harness.secondary.namespace) as bus:
             sender = bus.get_queue_sender(queue)
             sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
             sender.close()

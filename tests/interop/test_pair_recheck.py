@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from azure.servicebus.management import EntityStatus
 from client_clock import ClientClock
-from paired import Heard, OnLoop, Stage, wait_until
+from paired import Heard, OnLoop, PairHarness, wait_until
 
 HOUR_S = 3_600
 MINUTE_S = 60
@@ -28,7 +28,7 @@ def until_recheck_s(clock: ClientClock, bus: Any) -> float:
 
 @pytest.mark.long
 def test_a_pair_is_looked_at_soon_after_pairing_and_then_every_hour(
-    both: Stage, monkeypatch: pytest.MonkeyPatch
+    both: PairHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ClientClock(monkeypatch)
     client = both.client()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 import twinbus.aio
 from twinbus import NamespaceSide, PairedServiceBusClient, Retry
@@ -38,10 +38,10 @@ class Sent(NamedTuple):
 class Crowd:
     """Senders that send one message after the other, each on its thread."""
 
-    def __init__(self, stage: Stage, bus: PairedServiceBusClient) -> None:
+    def __init__(self, harness: PairHarness, bus: PairedServiceBusClient) -> None:
         self.sent: list[Sent] = []
         self._is_over = threading.Event()
-        senders = [bus.get_queue_sender(stage.orders) for _ in range(SENDERS)]
+        senders = [bus.get_queue_sender(harness.orders) for _ in range(SENDERS)]
         self._threads = [threading.Thread(target=self._send, args=(sender.send_messages,)) for sender in senders]
         for thread in self._threads:
             thread.start()
@@ -61,21 +61,21 @@ class Crowd:
             thread.join(60)
 
 
-def away(stage: Stage, how: str, seconds: float = AWAY_S) -> float:
+def away(harness: PairHarness, how: str, seconds: float = AWAY_S) -> float:
     """Take the secondary away for a while; when it was back."""
     if how == "killed":
-        stage.secondary.kill()
+        harness.secondary.kill()
         time.sleep(seconds)
-        stage.secondary.start()
+        harness.secondary.start()
     else:
-        fault = stage.secondary.break_("unreachable", how=how)
+        fault = harness.secondary.break_("unreachable", how=how)
         time.sleep(seconds)
-        stage.secondary.clear(fault)
+        harness.secondary.clear(fault)
     return time.monotonic()
 
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent", "killed"])
-def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both: Stage, how: str) -> None:
+def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both: PairHarness, how: str) -> None:
     wishes: dict[str, Any] = {
         "backlog_queue_count": 4,
         "entities": [both.orders],
@@ -103,10 +103,10 @@ def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both
         assert status.secondary_status.unreachable_since is None
 
 
-async def test_many_tasks_with_little_time_use_it_soon_after_its_return(stage: Stage) -> None:
+async def test_many_tasks_with_little_time_use_it_soon_after_its_return(harness: PairHarness) -> None:
     """All of them wake at once and connect, with what is left of two seconds each: that must not look like silence."""
     wishes: dict[str, Any] = {"backlog_queue_count": 10, "attempt_timeout": timedelta(seconds=5)}
-    options = Options(stage.secondary.namespace, **stage.options(entities=[stage.orders], **wishes))
+    options = Options(harness.secondary.namespace, **harness.options(entities=[harness.orders], **wishes))
     stored: list[float] = []
     latencies: list[float] = []
 
@@ -117,15 +117,15 @@ async def test_many_tasks_with_little_time_use_it_soon_after_its_return(stage: S
                 stored.append(time.monotonic())
             await asyncio.sleep(0.01)
 
-    async with twinbus.aio.PairedServiceBusClient(stage.primary.namespace, options) as bus:
-        bus.force_failover(stage.orders, stay=True)
-        tasks = [asyncio.create_task(send_on(bus.get_queue_sender(stage.orders))) for _ in range(TASKS)]
+    async with twinbus.aio.PairedServiceBusClient(harness.primary.namespace, options) as bus:
+        bus.force_failover(harness.orders, stay=True)
+        tasks = [asyncio.create_task(send_on(bus.get_queue_sender(harness.orders))) for _ in range(TASKS)]
         for _ in range(ROUNDS):
             before = len(stored)
             async with asyncio.timeout(60):
                 while len(stored) < before + 10 * TASKS:
                     await asyncio.sleep(0.01)
-            back_at = await asyncio.to_thread(away, stage, "refuse")
+            back_at = await asyncio.to_thread(away, harness, "refuse")
             async with asyncio.timeout(60):
                 while not stored or stored[-1] < back_at:
                     await asyncio.sleep(0.01)
@@ -139,7 +139,7 @@ async def test_many_tasks_with_little_time_use_it_soon_after_its_return(stage: S
 
 
 @pytest.mark.parametrize("how", ["refuse", "silent"])
-def test_a_send_waits_as_long_as_its_caller_says_and_then_tells_both_reasons(both: Stage, how: str) -> None:
+def test_a_send_waits_as_long_as_its_caller_says_and_then_shows_both_reasons(both: PairHarness, how: str) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=2)) as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, reason="drill", stay=True)
@@ -153,7 +153,7 @@ def test_a_send_waits_as_long_as_its_caller_says_and_then_tells_both_reasons(bot
 
 
 @pytest.mark.long
-def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both: Stage) -> None:
+def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both: PairHarness) -> None:
     wishes: dict[str, Any] = {"retry": Retry(attempts=1), "attempt_timeout": timedelta(seconds=8)}
     with both.bus(**wishes) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -175,7 +175,7 @@ def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both:
         assert ended == [NamespaceSide.BACKLOG]
 
 
-def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(both: Stage) -> None:
+def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=20)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -198,7 +198,7 @@ def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(bo
     assert both.backlog_texts() == ["1"]
 
 
-def test_who_waits_for_the_secondary_is_told_when_the_client_is_closed(both: Stage) -> None:
+def test_sends_that_wait_for_the_secondary_fail_when_the_client_is_closed(both: PairHarness) -> None:
     client = both.client(attempt_timeout=timedelta(seconds=60))
     client.pair()
     sender = client.get_queue_sender(both.orders)
@@ -222,7 +222,7 @@ def test_who_waits_for_the_secondary_is_told_when_the_client_is_closed(both: Sta
     assert isinstance(errors[0], NotSent | PairClosed)
 
 
-def test_a_message_goes_to_the_primary_if_that_is_back_before_the_secondary(both: Stage) -> None:
+def test_a_message_goes_to_the_primary_if_that_is_back_before_the_secondary(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=60)) as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)

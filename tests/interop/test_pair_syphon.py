@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_letters import fill, letters_for, stranger
-from paired import Heard, OnLoop, Stage, wait_until
+from backlog_messages import backlog_messages_for, fill, unaddressed
+from paired import Heard, OnLoop, PairHarness, wait_until
 from wire_relay import Relay
 
 from twinbus import PairedServiceBusClient
@@ -37,7 +37,7 @@ def send(bus: PairedServiceBusClient, queue: str, *texts: str) -> None:
 # --- bringing the backlog home ---
 
 
-def test_a_backlog_comes_home_by_itself_when_the_outage_is_over(both: Stage) -> None:
+def test_a_backlog_comes_home_by_itself_when_the_outage_is_over(both: PairHarness) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
         fault = both.primary.break_("no-send", both.orders)
@@ -54,7 +54,7 @@ def test_a_backlog_comes_home_by_itself_when_the_outage_is_over(both: Stage) -> 
     assert both.in_backlog() == []
 
 
-def test_a_client_without_a_syphon_says_so(both: Stage) -> None:
+def test_a_client_without_a_syphon_says_so(both: PairHarness) -> None:
     with both.bus() as bus:
         assert bus.status().syphon is None
         assert "syphon_messages" not in "".join(
@@ -63,7 +63,7 @@ def test_a_client_without_a_syphon_says_so(both: Stage) -> None:
 
 
 @pytest.mark.long
-def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_nothing_waits(both: Stage) -> None:
+def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_nothing_waits(both: PairHarness) -> None:
     both.secondary.admin.create_queue(both.backlog(5), requires_session=True)
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
@@ -73,21 +73,25 @@ def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_no
         assert (syphon_of(bus).left, bus.status().secondary_status.waiting_messages) == (None, None), "not 0"
 
 
-def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(both: Stage) -> None:
+def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_reported(both: PairHarness) -> None:
     both.secondary.admin.create_queue(both.backlog(5))
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(5), letters_for(both.orders, 3))
+        fill(both.secondary.connection_string, both.backlog(5), backlog_messages_for(both.orders, 3))
         wait_until(lambda: syphon_of(bus).moved == 3)
         assert heard.wait_for("extra_queue").details["subject"] == both.backlog(5)
         assert bus.backlog_queue_count == 2, "nobody sends there"
     assert len(both.primary.messages(both.orders)) == 3
 
 
-def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(both: Stage) -> None:
+def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_reported(both: PairHarness) -> None:
     with both.bus(enable_syphon=True, syphon_entities=[both.orders.upper()]) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(0), letters_for("vault", 2) + letters_for(both.orders, 3))
+        fill(
+            both.secondary.connection_string,
+            both.backlog(0),
+            backlog_messages_for("vault", 2) + backlog_messages_for(both.orders, 3),
+        )
         wait_until(lambda: (syphon_of(bus).moved, syphon_of(bus).outside) == (3, 2))
         assert heard.wait_for("not_listed").details["subject"] == "vault"
         assert "2 for entities that are not listed stay" in str(bus.status())
@@ -95,22 +99,22 @@ def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(
     assert len(both.in_backlog()) == 2
 
 
-def test_what_can_never_come_home_is_news(both: Stage) -> None:
+def test_what_can_never_come_home_is_reported(both: PairHarness) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(0), [stranger()])
+        fill(both.secondary.connection_string, both.backlog(0), [unaddressed()])
         event = heard.wait_for("quarantined")
         assert event.details["subject"] == both.backlog(0)
         wait_until(lambda: syphon_of(bus).quarantined == 1)
 
 
-def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> None:
+def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: PairHarness) -> None:
     before = set(twinbus_threads())
     with Relay(both.secondary.port) as relay:
         secondary = both.secondary.through(relay.port)
         with both.client_of(both.primary.namespace, secondary, enable_syphon=True) as bus:
             wait_until(lambda: relay.connections > 0)
-            fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 500))
+            fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 500))
             wait_until(lambda: syphon_of(bus).moved > 0)
         wait_until(lambda: set(twinbus_threads()) <= before)
         relay.wait_until_all_left()
@@ -122,20 +126,20 @@ def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> N
     assert len(both.primary.messages(both.orders)) == 500
 
 
-def test_a_ledger_is_told_what_came_home(stage: Stage, tmp_path: Path) -> None:
-    with stage.bus(enable_syphon=True, ledger=tmp_path) as bus:
-        fill(stage.secondary.connection_string, stage.backlog(1), letters_for(stage.orders, 20))
+def test_a_ledger_records_what_came_home(harness: PairHarness, tmp_path: Path) -> None:
+    with harness.bus(enable_syphon=True, ledger=tmp_path) as bus:
+        fill(harness.secondary.connection_string, harness.backlog(1), backlog_messages_for(harness.orders, 20))
         wait_until(lambda: syphon_of(bus).moved == 20)
-    told = [
+    recorded = [
         one
         for record in LedgerReader(tmp_path).records()
         if record.kind == Kind.COMPLETED
         for one in record.message_ids
     ]
-    assert sorted(told) == sorted(f"{stage.orders}-{number}" for number in range(20))
+    assert sorted(recorded) == sorted(f"{harness.orders}-{number}" for number in range(20))
 
 
-def test_a_way_that_only_the_sdk_knows_is_refused_when_pairing(both: Stage) -> None:
+def test_a_way_that_only_the_sdk_knows_is_refused_when_pairing(both: PairHarness) -> None:
     behind_proxy = Namespace.from_connection_string(
         both.primary.connection_string, http_proxy={"proxy_hostname": "127.0.0.1", "proxy_port": 1}
     )
@@ -149,7 +153,7 @@ def test_a_way_that_only_the_sdk_knows_is_refused_when_pairing(both: Stage) -> N
 
 
 @pytest.mark.parametrize("first", ["primary", "secondary"])
-def test_closing_one_side_faults_the_pair_after_5_seconds_and_both_say_why(both: Stage, first: str) -> None:
+def test_closing_one_side_faults_the_pair_after_5_seconds_and_both_say_why(both: PairHarness, first: str) -> None:
     bus = both.client(enable_syphon=True)
     bus.pair()
     heard, began = Heard(bus), time.monotonic()
@@ -167,7 +171,7 @@ def test_closing_one_side_faults_the_pair_after_5_seconds_and_both_say_why(both:
 
 
 @pytest.mark.parametrize("first", ["primary", "secondary"])
-def test_closing_both_sides_in_time_is_a_clean_close(both: Stage, first: str) -> None:
+def test_closing_both_sides_in_time_is_a_clean_close(both: PairHarness, first: str) -> None:
     bus = both.client(enable_syphon=True)
     bus.pair()
     heard = Heard(bus)
@@ -181,15 +185,15 @@ def test_closing_both_sides_in_time_is_a_clean_close(both: Stage, first: str) ->
     assert not isinstance(raised.value, PairFaulted)
 
 
-def test_closing_the_client_within_those_5_seconds_is_a_clean_close(stage: Stage) -> None:
-    bus = stage.client(enable_syphon=True)
+def test_closing_the_client_within_those_5_seconds_is_a_clean_close(harness: PairHarness) -> None:
+    bus = harness.client(enable_syphon=True)
     bus.pair()
     side_of(bus, "secondary").close()
     bus.close()
     assert (bus.status().phase.value, bus.status().fault) == ("closed", None)
 
 
-def test_without_a_syphon_a_closed_secondary_ends_only_the_detour(both: Stage) -> None:
+def test_without_a_syphon_a_closed_secondary_ends_only_the_detour(both: PairHarness) -> None:
     with both.bus() as bus:
         send(bus, both.orders, "before")
         side_of(bus, "secondary").close()
@@ -201,7 +205,7 @@ def test_without_a_syphon_a_closed_secondary_ends_only_the_detour(both: Stage) -
     assert both.primary.texts(both.orders) == ["before", "after"]
 
 
-def test_without_a_syphon_a_closed_primary_ends_only_what_needs_it(both: Stage) -> None:
+def test_without_a_syphon_a_closed_primary_ends_only_what_needs_it(both: PairHarness) -> None:
     with both.bus() as bus:
         bus.get_queue_sender(both.invoices)
         bus.force_failover(both.invoices, stay=True)
@@ -220,7 +224,7 @@ def test_without_a_syphon_a_closed_primary_ends_only_what_needs_it(both: Stage) 
 # --- faults of the syphon's own ---
 
 
-def test_an_outage_of_either_side_is_never_a_fault(both: Stage) -> None:
+def test_an_outage_of_either_side_is_never_a_fault(both: PairHarness) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
         both.secondary.break_("unreachable", how="drop")
@@ -229,19 +233,19 @@ def test_an_outage_of_either_side_is_never_a_fault(both: Stage) -> None:
         heard.wait_for("queue_up")
         both.secondary.kill()
         both.secondary.start()
-        fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 3))
+        fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 3))
         wait_until(lambda: len(both.primary.messages(both.orders)) == 3)
         assert bus.status().phase.value == "paired"
 
 
-def test_a_syphon_that_breaks_faults_the_pair_with_the_reason(both: Stage) -> None:
+def test_a_syphon_that_breaks_faults_the_pair_with_the_reason(both: PairHarness) -> None:
     bus = both.client(enable_syphon=True)
     bus.pair()
     heard = Heard(bus)
     inner: Any = bus
     syphon = (inner._target if isinstance(inner, OnLoop) else inner)._state.syphon.syphon
     syphon.pump.messages_arrived = None  # as a mistake of ours would
-    fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 1))
+    fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 1))
     assert heard.wait_for("faulted").text == "the syphon broke: TypeError"
     with pytest.raises(PairFaulted, match="the syphon broke"):
         send(bus, both.orders, "too late")
@@ -259,21 +263,21 @@ def side_of(bus: Any, name: str) -> Any:
     return OnLoop(found, bus._loop) if isinstance(bus, OnLoop) else found
 
 
-async def test_a_credential_that_every_queue_refuses_is_told_to_be_useless(stage: Stage) -> None:
-    with stage.bus():  # makes the queues
+async def test_a_credential_that_every_queue_refuses_is_reported_as_useless(harness: PairHarness) -> None:
+    with harness.bus():  # makes the queues
         pass
-    sender = Namespace.from_connection_string(stage.secondary.rule_strings["sender"])
+    sender = Namespace.from_connection_string(harness.secondary.rule_strings["sender"])
     alerts: list[Alert] = []
     options = SyphonOptions(refused_s=0.0, backoff_s=(0.01, 0.02))
-    ends = stage.primary.namespace.dial(), sender.dial()
-    async with Syphon(*ends, stage.name, 2, options, on_alert=alerts.append), asyncio.timeout(20):
+    ends = harness.primary.namespace.dial(), sender.dial()
+    async with Syphon(*ends, harness.name, 2, options, on_alert=alerts.append), asyncio.timeout(20):
         while "refused" not in [alert.name for alert in alerts]:
             await asyncio.sleep(0.01)
     assert len([alert for alert in alerts if alert.name == "refused"]) == 1
 
 
-def test_a_credential_that_is_of_no_use_faults_the_pair_after_5_seconds(stage: Stage) -> None:
-    bus = stage.client(enable_syphon=True)
+def test_a_credential_that_is_of_no_use_faults_the_pair_after_5_seconds(harness: PairHarness) -> None:
+    bus = harness.client(enable_syphon=True)
     bus.pair()
     heard, began = Heard(bus), time.monotonic()
     bus._shell._tell_alert(Alert("refused", "secondary", "no backlog queue may be read"))

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide, PairedServiceBusClient, SendReceipt
 
@@ -47,11 +47,11 @@ class Callers:
                 self.errors.append(error)
 
 
-def fill(stage: Stage) -> set[str]:
+def fill(harness: PairHarness) -> set[str]:
     """A queue that is full opens links and takes no message; the ids of what it is full of."""
-    stage.primary.change_queue(stage.orders, max_size_in_megabytes=1)
+    harness.primary.change_queue(harness.orders, max_size_in_megabytes=1)
     ids: set[str] = set()
-    with stage.primary.sending(stage.orders) as sender:
+    with harness.primary.sending(harness.orders) as sender:
         for size in (200_000, 20_000, 1_000, 1):
             with suppress(ServiceBusQuotaExceededError):
                 while True:
@@ -69,7 +69,9 @@ def state_line(bus: PairedServiceBusClient, entity: str) -> str:
     return next(line for line in str(bus.status()).splitlines() if line.startswith(entity))
 
 
-def test_where_links_open_and_sends_fail_callers_see_no_error_and_nothing_goes_back_and_forth(both: Stage) -> None:
+def test_where_links_open_and_sends_fail_callers_see_no_error_and_nothing_goes_back_and_forth(
+    both: PairHarness,
+) -> None:
     with both.bus(probe="link", failover_interval=INTERVAL, entities=[both.orders]) as bus:
         heard = Heard(bus)
         full = fill(both)
@@ -93,7 +95,7 @@ def test_where_links_open_and_sends_fail_callers_see_no_error_and_nothing_goes_b
         assert len(in_backlog) + len(on_primary) == len(sent), "none is there twice"
 
 
-def test_while_nobody_sends_status_says_that_a_message_is_waited_for(both: Stage) -> None:
+def test_while_nobody_sends_status_says_that_a_message_is_waited_for(both: PairHarness) -> None:
     with both.bus(probe="link", pings_to_return=2) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)

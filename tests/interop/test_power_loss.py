@@ -32,7 +32,7 @@ async def send_until_over(
 ) -> None:
     """Send single messages and batches in turn. What fails is in doubt, and its names are never used again.
 
-    Told to end, not cancelled: a cancellation that comes with an answer is swallowed by the SDK.
+    Asked to end, not cancelled: a cancellation that comes with an answer is swallowed by the SDK.
     """
     async with client.get_queue_sender("orders") as sender:
         for index in takewhile(lambda _: not is_over.is_set(), count()):

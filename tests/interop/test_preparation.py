@@ -1,4 +1,4 @@
-"""Pairing against real namespaces: what is found, made, tried, and told when it cannot be done."""
+"""Pairing against real namespaces: what is found, created and tried, and the error when it cannot be done."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_name_of_the_primary_can_be_given(primary: LocalNamespace, secondary
 # --- rights ---
 
 
-def test_a_key_without_manage_is_told_what_to_do(primary: LocalNamespace, secondary: LocalNamespace) -> None:
+def test_a_key_without_manage_gets_advice_what_to_do(primary: LocalNamespace, secondary: LocalNamespace) -> None:
     for path in QUEUES:
         secondary.create_queue(path)
     text = refusal(reach(primary, "sender"), reach(secondary, "sender"))
@@ -150,7 +150,7 @@ def test_a_key_to_send_is_enough_for_queues_that_exist(primary: LocalNamespace, 
     assert QUEUES[2] in warning
 
 
-def test_no_queue_at_all_is_told_with_its_name(primary: LocalNamespace, secondary: LocalNamespace) -> None:
+def test_no_queue_at_all_is_reported_with_its_name(primary: LocalNamespace, secondary: LocalNamespace) -> None:
     text = refusal(reach(primary), reach(secondary), creates=False)
     assert "contoso/x-servicebus-transfer/0..2" in text
     assert "twinbus pair --emit" in text
@@ -165,7 +165,9 @@ def test_a_key_that_may_not_send_is_no_use(primary: LocalNamespace, secondary: L
 
 
 @pytest.mark.parametrize("creates", [True, False])
-def test_a_wrong_key_is_told_and_not_shown(primary: LocalNamespace, secondary: LocalNamespace, creates: bool) -> None:
+def test_a_wrong_key_is_reported_and_not_shown(
+    primary: LocalNamespace, secondary: LocalNamespace, creates: bool
+) -> None:
     wrong = secondary.connection_string_for("boss").replace(KEYS["boss"], "key-of-nobody")
     text = refusal(reach(primary), Namespace.from_connection_string(wrong), creates=creates)
     assert "check the" in text
@@ -184,7 +186,7 @@ def test_a_syphon_needs_to_listen(primary: LocalNamespace, secondary: LocalNames
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
 @pytest.mark.parametrize("creates", [True, False])
-def test_a_secondary_that_cannot_be_reached_is_told_in_time(
+def test_a_secondary_that_cannot_be_reached_is_reported_in_time(
     primary: LocalNamespace, secondary: LocalNamespace, how: str, creates: bool
 ) -> None:
     there = reach(secondary)
@@ -206,7 +208,7 @@ def test_the_primary_may_be_down(primary: LocalNamespace, secondary: LocalNamesp
     assert without_host_warning(prepared) == []
 
 
-def test_a_secondary_that_cannot_be_managed_lends_what_it_has(
+def test_a_secondary_that_cannot_be_managed_delivers_what_it_has(
     primary: LocalNamespace, secondary: LocalNamespace
 ) -> None:
     secondary.create_queue(QUEUES[1])
@@ -234,7 +236,7 @@ def test_a_queue_that_is_disabled_is_there_but_lost(primary: LocalNamespace, sec
     assert prepared.lost[1].kind is FailureKind.DISABLED
 
 
-def test_a_recheck_tells_what_has_changed_and_comes_back(primary: LocalNamespace, secondary: LocalNamespace) -> None:
+def test_a_recheck_shows_what_has_changed_and_comes_back(primary: LocalNamespace, secondary: LocalNamespace) -> None:
     here, there = reach(primary), reach(secondary)
     plan = plan_for(here, there, queue_count=3)
     with BacklogProvisioner(here, there, attempt_s=4.0, pause=lambda _: None) as provisioner:

@@ -89,7 +89,9 @@ async def test_a_queue_that_somebody_else_made_meanwhile_is_fine(spaces: Namespa
         assert await provisioner.perform(CreateBacklogQueue(QUEUES[0])) is None
 
 
-async def test_a_key_without_manage_is_told_what_to_do_and_does_for_queues_that_exist(spaces: NamespacePair) -> None:
+async def test_a_key_without_manage_gets_advice_what_to_do_and_does_for_queues_that_exist(
+    spaces: NamespacePair,
+) -> None:
     for path in QUEUES[:2]:
         spaces.secondary.create_queue(path)
     here, there = reach(spaces.primary, "sender"), reach(spaces.secondary, "sender")
@@ -100,7 +102,7 @@ async def test_a_key_without_manage_is_told_what_to_do_and_does_for_queues_that_
 
 @pytest.mark.parametrize("creates", [True, False])
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
-async def test_a_secondary_that_cannot_be_reached_is_told_in_time(
+async def test_a_secondary_that_cannot_be_reached_is_reported_in_time(
     spaces: NamespacePair, how: str, creates: bool
 ) -> None:
     there = reach(spaces.secondary)
@@ -119,7 +121,7 @@ async def test_the_primary_may_be_down(spaces: NamespacePair, how: str) -> None:
     assert prepared.duplicate_detection == {"orders": "unknown"}
 
 
-async def test_a_recheck_tells_what_has_changed(spaces: NamespacePair) -> None:
+async def test_a_recheck_shows_what_has_changed(spaces: NamespacePair) -> None:
     here, there = reach(spaces.primary), reach(spaces.secondary)
     plan = plan_for(here, there, queue_count=3)
     async with BacklogProvisioner(here, there, attempt_s=ATTEMPT_S, pause=no_pause) as provisioner:

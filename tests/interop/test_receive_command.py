@@ -66,7 +66,7 @@ def test_all_ends_when_nothing_comes_any_more(contoso: LocalNamespace, capsys: p
     assert [each["body"] for each in received(capsys, "--all", "--wait", "3s")] == ["one", "two"]
 
 
-def test_fewer_than_wanted_are_told_by_the_exit_code(
+def test_fewer_than_wanted_are_reported_by_the_exit_code(
     contoso: LocalNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     send(contoso, "one", "two")

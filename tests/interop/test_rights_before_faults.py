@@ -119,8 +119,8 @@ def test_who_has_not_the_right_gets_the_same_answer_whatever_is_wrong(tmp_path: 
             assert isinstance(link, SendingLink)
             assert "server-busy" in str([client.send(link, b"\x00\x53\x75\xa0\x01x") for _ in range(2)])
         assert dict(answers(served)) == usual, "throttled"
-    told = {record.kind for record in LedgerReader(tmp_path).records()}
-    assert told <= {Kind.OPENED, Kind.CLOSED}, "nobody who may do nothing is in the ledger"
+    recorded = {record.kind for record in LedgerReader(tmp_path).records()}
+    assert recorded <= {Kind.OPENED, Kind.CLOSED}, "nobody who may do nothing is in the ledger"
 
 
 NONSENSE = (
@@ -133,7 +133,7 @@ NONSENSE = (
 )
 
 
-def test_a_stranger_writes_neither_into_the_log_nor_into_the_ledger(
+def test_an_unauthenticated_peer_writes_neither_into_the_log_nor_into_the_ledger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with LocalNamespace(queues=["orders"], ledger=tmp_path) as served:

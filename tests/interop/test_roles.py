@@ -185,7 +185,7 @@ def test_each_role_proves_its_own_rights_without_creating(
 
 
 @pytest.mark.parametrize(("role", "options", "lacks"), [(SENDER, ["--syphon"], "Listen"), (SYPHON, [], "Send")])
-def test_a_role_that_lacks_the_right_is_told_which(
+def test_a_role_that_lacks_a_right_gets_its_name(
     act_as: Any, capsys: pytest.CaptureFixture[str], role: str, options: list[str], lacks: str
 ) -> None:
     act_as(role)

@@ -76,7 +76,7 @@ def test_pages_of_rules_begin_where_they_are_asked_to(client: EngineClient) -> N
         ("enumerate-rules", {"top": Int(0), "skip": Int(0)}, 400),
     ],
 )
-def test_what_cannot_be_is_told_and_nothing_changes(
+def test_what_cannot_be_is_reported_and_nothing_changes(
     client: EngineClient, operation: str, body: dict[str, Any], status: int
 ) -> None:
     assert ask(client, operation, body)[0] == status

@@ -13,7 +13,6 @@ from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
-    ServiceBusReceiver,
     ServiceBusSubQueue,
 )
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
@@ -27,6 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from engine_client import EngineClient
+from received import receive_exactly
 
 from twinbus.connection_string import ConnectionString
 from twinbus.testing import LocalNamespace
@@ -48,16 +48,6 @@ def send(client: ServiceBusClient, *messages: Any, queue: str = "orders") -> Non
             sender.send_messages(message)
 
 
-def receive(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Exactly this many messages, in as many calls as it takes."""
-    found: list[ServiceBusReceivedMessage] = []
-    while len(found) < count:
-        got = receiver.receive_messages(count - len(found), max_wait_time=WAIT_S)
-        assert got, f"only {len(found)} of {count} messages came within {WAIT_S} s"
-        found += got
-    return found
-
-
 def number_of(message: ServiceBusReceivedMessage) -> int:
     assert message.sequence_number is not None
     return message.sequence_number
@@ -77,7 +67,7 @@ def test_a_single_message_a_list_and_a_batch_arrive_in_order(client: ServiceBusC
         sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")])
         sender.send_messages(batch)
     with client.get_queue_receiver("orders") as receiver:
-        messages = receive(receiver, 5)
+        messages = receive_exactly(receiver, 5, WAIT_S)
         for message in messages:
             receiver.complete_message(message)
     assert [str(message) for message in messages] == ["1", "2", "3", "4", "5"]
@@ -111,7 +101,7 @@ def test_everything_a_sender_sets_reaches_the_receiver(client: ServiceBusClient)
     )
     send(client, sent)
     with client.get_queue_receiver("orders") as receiver:
-        (got,) = receive(receiver, 1)
+        (got,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(got)
     assert b"".join(got.body) == b"\x00\xffbody"
     assert (got.message_id, got.correlation_id, got.subject, got.to) == ("id-1", "c-1", "subject", "to")
@@ -138,7 +128,7 @@ def test_everything_a_sender_sets_reaches_the_receiver(client: ServiceBusClient)
 def test_every_kind_of_body_is_passed_through(client: ServiceBusClient, body: dict[str, Any]) -> None:
     send(client, AmqpAnnotatedMessage(**body, annotations={"mine": 1}, footer={"sum": 2}))
     with client.get_queue_receiver("orders") as receiver:
-        (got,) = receive(receiver, 1)
+        (got,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(got)
     raw = got.raw_amqp_message
     assert got.message_id, "a message without an id is given one"
@@ -155,7 +145,7 @@ def test_header_and_properties_of_a_raw_message_are_kept(client: ServiceBusClien
     properties = AmqpMessageProperties(message_id="raw", user_id=b"me", group_sequence=3, content_encoding="utf-8")
     send(client, AmqpAnnotatedMessage(data_body=b"x", header=header, properties=properties))
     with client.get_queue_receiver("orders") as receiver:
-        (got,) = receive(receiver, 1)
+        (got,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(got)
     raw = got.raw_amqp_message
     assert raw.header is not None
@@ -169,9 +159,9 @@ def test_an_abandoned_message_comes_back_at_the_front_with_one_more_delivery_cou
 ) -> None:
     send(client, ServiceBusMessage("first"), ServiceBusMessage("second"))
     with client.get_queue_receiver("orders") as receiver:
-        (first,) = receive(receiver, 1)
+        (first,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.abandon_message(first)
-        again = receive(receiver, 2)
+        again = receive_exactly(receiver, 2, WAIT_S)
         for message in again:
             receiver.complete_message(message)
     assert [(str(message), message.delivery_count) for message in again] == [("first", 1), ("second", 0)]
@@ -180,7 +170,7 @@ def test_an_abandoned_message_comes_back_at_the_front_with_one_more_delivery_cou
 def test_a_deferred_message_is_had_by_its_sequence_number_only(client: ServiceBusClient) -> None:
     send(client, ServiceBusMessage("later"), ServiceBusMessage("now"))
     with client.get_queue_receiver("orders") as receiver:
-        later, now = receive(receiver, 2)
+        later, now = receive_exactly(receiver, 2, WAIT_S)
         receiver.defer_message(later)
         receiver.complete_message(now)
         assert receiver.receive_messages(1, max_wait_time=0.5) == []
@@ -195,10 +185,10 @@ def test_a_deferred_message_is_had_by_its_sequence_number_only(client: ServiceBu
 def test_a_dead_lettered_message_is_in_the_dead_letter_queue_with_its_reason(client: ServiceBusClient) -> None:
     send(client, ServiceBusMessage("poison", message_id="m", application_properties={"kept": 1}))
     with client.get_queue_receiver("orders") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.dead_letter_message(message, reason="bad", error_description="cannot be read")
     with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-        (dead,) = receive(receiver, 1)
+        (dead,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(dead)
     assert (str(dead), dead.message_id) == ("poison", "m")
     assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("bad", "cannot be read")
@@ -214,9 +204,9 @@ def test_a_message_that_fails_too_often_is_dead_lettered(namespace: LocalNamespa
     send(client, ServiceBusMessage("poison"), queue="twice")
     with client.get_queue_receiver("twice") as receiver:
         for _ in range(2):
-            receiver.abandon_message(receive(receiver, 1)[0])
+            receiver.abandon_message(receive_exactly(receiver, 1, WAIT_S)[0])
     with client.get_queue_receiver("twice", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-        (dead,) = receive(receiver, 1)
+        (dead,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(dead)
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
 
@@ -225,16 +215,16 @@ def test_receive_and_delete_removes_what_it_receives(client: ServiceBusClient) -
     send(client, [ServiceBusMessage("1"), ServiceBusMessage("2")])
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with client.get_queue_receiver("orders", receive_mode=mode) as receiver:
-        assert [str(message) for message in receive(receiver, 2)] == ["1", "2"]
+        assert [str(message) for message in receive_exactly(receiver, 2, WAIT_S)] == ["1", "2"]
     assert is_empty(client)
 
 
 def test_messages_a_closing_receiver_never_looked_at_are_not_counted_as_failed(client: ServiceBusClient) -> None:
     send(client, [ServiceBusMessage(str(number)) for number in range(10)])
     with client.get_queue_receiver("orders", prefetch_count=10) as receiver:
-        receiver.complete_message(receive(receiver, 1)[0])
+        receiver.complete_message(receive_exactly(receiver, 1, WAIT_S)[0])
     with client.get_queue_receiver("orders") as receiver:
-        rest = receive(receiver, 9)
+        rest = receive_exactly(receiver, 9, WAIT_S)
         for message in rest:
             receiver.complete_message(message)
     assert sorted(int(str(message)) for message in rest) == list(range(1, 10))
@@ -244,7 +234,7 @@ def test_messages_a_closing_receiver_never_looked_at_are_not_counted_as_failed(c
 def test_a_message_can_be_settled_from_another_receiver_by_its_lock(client: ServiceBusClient) -> None:
     send(client, ServiceBusMessage("one"))
     with client.get_queue_receiver("orders") as first:
-        (message,) = receive(first, 1)
+        (message,) = receive_exactly(first, 1, WAIT_S)
     with client.get_queue_receiver("orders") as second:
         second.complete_message(message)
     assert is_empty(client)
@@ -253,7 +243,7 @@ def test_a_message_can_be_settled_from_another_receiver_by_its_lock(client: Serv
 def test_settling_with_a_lock_that_ended_is_refused(client: ServiceBusClient) -> None:
     send(client, ServiceBusMessage("one"))
     with client.get_queue_receiver("orders") as first:
-        (message,) = receive(first, 1)
+        (message,) = receive_exactly(first, 1, WAIT_S)
     with client.get_queue_receiver("orders") as second:
         second.complete_message(message)
     message._settled = False
@@ -264,7 +254,7 @@ def test_settling_with_a_lock_that_ended_is_refused(client: ServiceBusClient) ->
 def test_a_renewed_lock_ends_later(client: ServiceBusClient) -> None:
     send(client, ServiceBusMessage("one"))
     with client.get_queue_receiver("orders") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         before = message.locked_until_utc
         after = receiver.renew_message_lock(message)
         receiver.complete_message(message)
@@ -288,7 +278,7 @@ def test_a_scheduled_message_appears_at_its_time_and_a_cancelled_one_never(clien
             ("scheduled", "SCHEDULED"),
             ("by property", "SCHEDULED"),
         ]
-        got = receive(receiver, 2)
+        got = receive_exactly(receiver, 2, WAIT_S)
         for message in got:
             receiver.complete_message(message)
     assert datetime.now(UTC) >= due
@@ -305,7 +295,7 @@ def test_a_message_whose_time_to_live_is_over_is_not_delivered(
     namespace.create_queue("strict", dead_letter_on_expiration=True)
     send(client, ServiceBusMessage("brief", time_to_live=timedelta(seconds=1)), queue="strict")
     with client.get_queue_receiver("strict", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-        (dead,) = receive(receiver, 1)
+        (dead,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(dead)
     assert dead.dead_letter_reason == "TTLExpiredException"
     assert is_empty(client, "strict")
@@ -317,14 +307,14 @@ def test_peek_shows_messages_without_taking_them(client: ServiceBusClient) -> No
         for _ in range(2):
             peeked = receiver.peek_messages(10, sequence_number=1)
             assert [str(message) for message in peeked] == ["0", "1", "2"]
-        assert len(receive(receiver, 3)) == 3
+        assert len(receive_exactly(receiver, 3, WAIT_S)) == 3
 
 
 def test_a_message_larger_than_many_frames_arrives_whole(client: ServiceBusClient) -> None:
     body = bytes(range(256)) * 1000
     send(client, ServiceBusMessage(body))
     with client.get_queue_receiver("orders") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(message)
     assert b"".join(message.body) == body
 
@@ -337,7 +327,7 @@ def test_a_namespace_takes_messages_up_to_the_limit_it_was_given() -> None:
     ):
         send(client, ServiceBusMessage(body))
         with client.get_queue_receiver("orders") as receiver:
-            (message,) = receive(receiver, 1)
+            (message,) = receive_exactly(receiver, 1, WAIT_S)
         with pytest.raises(MessageSizeExceededError, match="at most 4000000"):
             send(client, ServiceBusMessage(bytes(4_000_001)))
     assert b"".join(message.body) == body
@@ -350,7 +340,7 @@ def test_a_message_over_the_limit_is_refused_and_the_sender_goes_on(client: Serv
             sender.send_messages(ServiceBusMessage(b"x" * size))
         sender.send_messages(ServiceBusMessage("small"))
     with client.get_queue_receiver("orders") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         assert str(message) == "small"
 
 
@@ -365,7 +355,7 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room(
         with pytest.raises(ServiceBusQuotaExceededError):
             sender.send_messages(ServiceBusMessage(b"x" * 250_000))
         with client.get_queue_receiver("small", receive_mode=mode) as receiver:
-            receive(receiver, 4)
+            receive_exactly(receiver, 4, WAIT_S)
         sender.send_messages(ServiceBusMessage(b"x" * 250_000))
 
 
@@ -381,7 +371,7 @@ def test_the_largest_message_with_the_most_that_can_be_written_on_it_is_received
         EngineClient(namespace.port, root.key_name, root.key) as listener,
     ):
         for name in ("a", "b", "c"):
-            (message,) = receive(receiver, 1)
+            (message,) = receive_exactly(receiver, 1, WAIT_S)
             order = {
                 "disposition-status": "abandoned",
                 "lock-tokens": [message.lock_token],
@@ -390,13 +380,13 @@ def test_the_largest_message_with_the_most_that_can_be_written_on_it_is_received
             said = listener.ask("orders/$management", {"operation": "com.microsoft:update-disposition"}, order)
             assert said["statusCode"] == (400 if name == "c" else 200), said
         receiver.dead_letter_message(message, reason=text, error_description=text)
-        (dead,) = receive(dead_letters, 1)
+        (dead,) = receive_exactly(dead_letters, 1, WAIT_S)
         dead_letters.complete_message(dead)
     assert b"".join(dead.body) == body
     assert dead.dead_letter_reason == dead.dead_letter_error_description == text
 
 
-def test_a_missing_queue_is_told_as_such(client: ServiceBusClient) -> None:
+def test_a_missing_queue_is_reported_as_such(client: ServiceBusClient) -> None:
     with pytest.raises(MessagingEntityNotFoundError), client.get_queue_sender("typo") as sender:
         sender.send_messages(ServiceBusMessage("x"))
     with pytest.raises(MessagingEntityNotFoundError), client.get_queue_receiver("typo") as receiver:
@@ -433,14 +423,14 @@ def test_names_of_queues_are_found_in_any_case_and_may_have_slashes(
     namespace.create_queue("contoso/x-servicebus-transfer/0")
     send(client, ServiceBusMessage("x"), queue="Contoso/X-ServiceBus-Transfer/0")
     with client.get_queue_receiver("contoso/x-servicebus-transfer/0") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(message)
 
 
 def test_several_receivers_share_a_queue_without_getting_a_message_twice(client: ServiceBusClient) -> None:
     send(client, [ServiceBusMessage(str(number)) for number in range(40)])
     with client.get_queue_receiver("orders") as one, client.get_queue_receiver("orders") as other:
-        got = receive(one, 20) + receive(other, 20)
+        got = receive_exactly(one, 20, WAIT_S) + receive_exactly(other, 20, WAIT_S)
         for message in got[:20]:
             one.complete_message(message)
         for message in got[20:]:
@@ -453,13 +443,13 @@ def test_messages_survive_a_restart_with_their_numbers_and_counts(
 ) -> None:
     send(client, [ServiceBusMessage(str(number)) for number in range(5)])
     with client.get_queue_receiver("orders") as receiver:
-        done, failed, deferred = receive(receiver, 3)
+        done, failed, deferred = receive_exactly(receiver, 3, WAIT_S)
         receiver.complete_message(done)
         receiver.abandon_message(failed)
         receiver.defer_message(deferred)
     namespace.restart()
     with client.get_queue_receiver("orders") as receiver:
-        got = receive(receiver, 3)
+        got = receive_exactly(receiver, 3, WAIT_S)
         (kept,) = receiver.receive_deferred_messages(number_of(deferred))
     assert [(str(message), message.delivery_count) for message in got] == [("1", 1), ("3", 0), ("4", 0)]
     assert [message.sequence_number for message in got] == [2, 4, 5]

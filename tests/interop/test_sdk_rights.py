@@ -50,7 +50,7 @@ def send(connection_string: str, queue: str = "orders") -> None:
 def send_for(sender: ServiceBusSender, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with suppress(ServiceBusConnectionError):  # under way when its link was taken away: the next one is told why
+        with suppress(ServiceBusConnectionError):  # under way when its link was detached: the next one gets the reason
             sender.send_messages(ServiceBusMessage("42"), timeout=5)
 
 

@@ -11,9 +11,7 @@ from azure.servicebus import (
     AutoLockRenewer,
     ServiceBusClient,
     ServiceBusMessage,
-    ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
-    ServiceBusReceiver,
     ServiceBusSubQueue,
 )
 from azure.servicebus.exceptions import (
@@ -22,6 +20,7 @@ from azure.servicebus.exceptions import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
+from received import receive_exactly
 
 from twinbus.testing import LocalNamespace
 
@@ -44,21 +43,12 @@ def send(client: ServiceBusClient, session: str, *texts: str, queue: str = "orde
         sender.send_messages([ServiceBusMessage(text, session_id=session) for text in texts])
 
 
-def receive(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    found: list[ServiceBusReceivedMessage] = []
-    while len(found) < count:
-        got = receiver.receive_messages(count - len(found), max_wait_time=WAIT_S)
-        assert got, f"only {len(found)} of {count} messages came"
-        found += got
-    return found
-
-
 def test_a_session_is_received_in_order_by_name(client: ServiceBusClient) -> None:
     send(client, "a", "1", "2")
     send(client, "b", "x")
     send(client, "a", "3")
     with client.get_queue_receiver("orders", session_id="a") as receiver:
-        messages = receive(receiver, 3)
+        messages = receive_exactly(receiver, 3, WAIT_S)
         assert [str(message) for message in messages] == ["1", "2", "3"]
         assert {message.session_id for message in messages} == {"a"}
         assert receiver.session.session_id == "a"
@@ -75,7 +65,7 @@ def test_next_available_sessions_are_given_one_by_one(client: ServiceBusClient) 
     seen = set()
     for _ in range(2):
         with client.get_queue_receiver("orders", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=WAIT_S) as receiver:
-            (message,) = receive(receiver, 1)
+            (message,) = receive_exactly(receiver, 1, WAIT_S)
             receiver.complete_message(message)
             seen.add(receiver.session.session_id)
     assert seen == {"a", "b"}
@@ -89,11 +79,11 @@ def test_next_available_sessions_are_given_one_by_one(client: ServiceBusClient) 
 def test_one_receiver_has_a_session_and_closing_gives_it_back(client: ServiceBusClient) -> None:
     send(client, "a", "1", "2")
     with client.get_queue_receiver("orders", session_id="a") as first:
-        assert len(receive(first, 2)) == 2
+        assert len(receive_exactly(first, 2, WAIT_S)) == 2
         with pytest.raises(SessionCannotBeLockedError), client.get_queue_receiver("orders", session_id="a") as second:
             second.receive_messages(max_wait_time=1)
     with client.get_queue_receiver("orders", session_id="a") as again:
-        messages = receive(again, 2)
+        messages = receive_exactly(again, 2, WAIT_S)
         assert [(str(each), each.delivery_count) for each in messages] == [("1", 0), ("2", 0)]
 
 
@@ -113,7 +103,7 @@ def test_a_state_is_kept(client: ServiceBusClient, namespace: LocalNamespace) ->
 def test_a_lock_lasts_as_long_as_it_is_renewed(client: ServiceBusClient) -> None:
     send(client, "a", "1", queue=BRIEF)
     with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         before = receiver.session.locked_until_utc
         assert before is not None
         assert receiver.session.renew_lock() > before
@@ -126,20 +116,20 @@ def test_a_lock_lasts_as_long_as_it_is_renewed(client: ServiceBusClient) -> None
 def test_what_is_not_settled_when_the_lock_ends_has_failed_once(client: ServiceBusClient) -> None:
     send(client, "a", "1", queue=BRIEF)
     with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         with pytest.raises(ServiceBusError):
             receiver.receive_messages(max_wait_time=WAIT_S)  # until the link is gone
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(message)
     with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
-        assert receive(receiver, 1)[0].delivery_count == 1
+        assert receive_exactly(receiver, 1, WAIT_S)[0].delivery_count == 1
 
 
 def test_deferring_peeking_and_dead_lettering_in_a_session(client: ServiceBusClient) -> None:
     send(client, "a", "later", "bad", "seen")
     send(client, "b", "other")
     with client.get_queue_receiver("orders", session_id="a") as receiver:
-        later, bad, seen = receive(receiver, 3)
+        later, bad, seen = receive_exactly(receiver, 3, WAIT_S)
         receiver.defer_message(later)
         receiver.dead_letter_message(bad, reason="bad")
         receiver.abandon_message(seen)
@@ -147,11 +137,11 @@ def test_deferring_peeking_and_dead_lettering_in_a_session(client: ServiceBusCli
         assert later.sequence_number is not None
         (again,) = receiver.receive_deferred_messages([later.sequence_number])
         receiver.complete_message(again)
-        (seen,) = receive(receiver, 1)
+        (seen,) = receive_exactly(receiver, 1, WAIT_S)
         assert seen.delivery_count == 1
         receiver.complete_message(seen)
     with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-        assert str(receive(receiver, 1)[0]) == "bad"
+        assert str(receive_exactly(receiver, 1, WAIT_S)[0]) == "bad"
 
 
 def test_sessions_are_listed(client: ServiceBusClient) -> None:
@@ -169,7 +159,7 @@ def test_receive_and_delete_in_a_session(client: ServiceBusClient) -> None:
     send(client, "a", "1", "2")
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with client.get_queue_receiver("orders", session_id="a", receive_mode=mode) as receiver:
-        assert len(receive(receiver, 2)) == 2
+        assert len(receive_exactly(receiver, 2, WAIT_S)) == 2
         assert receiver.peek_messages(1, sequence_number=1) == []
 
 
@@ -178,7 +168,7 @@ def test_scheduled_messages_reach_their_session(client: ServiceBusClient) -> Non
         soon = datetime.now(UTC) + timedelta(seconds=1)
         sender.schedule_messages(ServiceBusMessage("1", session_id="a"), soon)
     with client.get_queue_receiver("orders", session_id="a") as receiver:
-        (message,) = receive(receiver, 1)
+        (message,) = receive_exactly(receiver, 1, WAIT_S)
         receiver.complete_message(message)
 
 

@@ -207,7 +207,7 @@ def test_a_subscription_is_made_found_changed_listed_and_deleted(admin: ServiceB
         admin.create_subscription("events", "SECOND")
 
 
-def test_counts_are_told(client: ServiceBusClient, admin: ServiceBusAdministrationClient) -> None:
+def test_counts_are_reported(client: ServiceBusClient, admin: ServiceBusAdministrationClient) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     send(client, ServiceBusMessage("1"), ServiceBusMessage("2", scheduled_enqueue_time_utc=later))
     topic = admin.get_topic_runtime_properties("events")

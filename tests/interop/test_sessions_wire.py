@@ -69,7 +69,7 @@ def names(client: EngineClient, since: Timestamp = EVER, skip: int = 0, top: int
     return [] if status == 204 else list(answer["sessions-ids"])
 
 
-def test_an_accepted_link_is_told_its_session_and_how_long_it_is_locked(client: EngineClient) -> None:
+def test_an_accepted_link_gets_its_session_and_how_long_it_is_locked(client: EngineClient) -> None:
     send(client, "a")
     link = session_receiver(client, None)
     assert isinstance(link, ReceivingLink)
@@ -143,7 +143,7 @@ def test_requests_about_a_session(client: EngineClient) -> None:
         ("get-message-sessions", {"last-updated-time": EVER, "skip": Int(-1), "top": Int(1)}, 400),
     ],
 )
-def test_what_cannot_be_is_told(client: EngineClient, operation: str, body: dict[str, Any], status: int) -> None:
+def test_what_cannot_be_is_reported(client: EngineClient, operation: str, body: dict[str, Any], status: int) -> None:
     assert ask(client, operation, body)[0] == status
 
 

@@ -35,7 +35,7 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+def twinbus_status(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
     """What `twinbus status --json` says, and its exit code."""
 
     def ask(*options: str) -> tuple[int, dict[str, Any]]:
@@ -59,7 +59,7 @@ def abilities(entity: dict[str, Any]) -> tuple[bool | None, bool | None, bool | 
 
 
 def test_a_healthy_pair_is_one_line_and_exit_code_0(
-    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], told: Any
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], twinbus_status: Any
 ) -> None:
     spaces.primary.create_topic("news", "all")
     spaces.primary.create_queue("steps", requires_session=True)
@@ -72,7 +72,7 @@ def test_a_healthy_pair_is_one_line_and_exit_code_0(
     assert QUEUES[0] not in out, "empty queues are hidden"
     assert run(["status", *COUNT, "--all"]) == 0
     assert QUEUES[0] in capsys.readouterr().out
-    code, said = told()
+    code, said = twinbus_status()
     assert (code, said["exit_code"], said["verdict"], said["unknown"]) == (0, 0, "healthy", [])
     assert [abilities(each) for each in said["entities"]] == [(True, True, True)] * 3
 
@@ -81,30 +81,32 @@ def test_a_healthy_pair_is_one_line_and_exit_code_0(
     ("fault", "ability"),
     [("no-send", (False, True, True)), ("no-receive", (True, False, True)), ("no-manage", (True, None, False))],
 )
-def test_an_entity_fails_in_three_ways_that_are_told_apart(
-    spaces: NamespacePair, told: Any, fault: str, ability: tuple[bool | None, ...]
+def test_an_entity_fails_in_three_ways_that_are_distinguished(
+    spaces: NamespacePair, twinbus_status: Any, fault: str, ability: tuple[bool | None, ...]
 ) -> None:
     spaces.primary.create_queue("invoices")
     spaces.primary.faults.add(fault, entities=["orders"])
-    code, said = told()
+    code, said = twinbus_status()
     found = {each["entity"]: (each["verdict"], abilities(each)) for each in said["entities"]}
     assert (code, said["verdict"]) == (10, "failing")
     assert found["invoices"] == ("healthy", (True, True, True))
     assert found["orders"] == ("failing", ability), "a peek that management refuses does not show that nobody receives"
 
 
-def test_a_full_queue_does_not_take_messages_although_its_link_opens(spaces: NamespacePair, told: Any) -> None:
+def test_a_full_queue_does_not_take_messages_although_its_link_opens(
+    spaces: NamespacePair, twinbus_status: Any
+) -> None:
     spaces.primary.faults.add("refuse", entities=["orders"], condition="amqp:resource-limit-exceeded")
-    code, said = told()
+    code, said = twinbus_status()
     assert (code, said["verdict"]) == (10, "failing")
     assert "quota exceeded" in said["text"]
 
 
 def test_messages_in_the_backlog_wait_or_show_a_failover(
-    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], told: Any
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], twinbus_status: Any
 ) -> None:
     fill(spaces, "orders", "orders")
-    code, said = told()
+    code, said = twinbus_status()
     assert (code, said["verdict"], said["waiting_messages"]) == (12, "waiting", 2)
     assert [(each["entity"], each["verdict"], each["waiting"]) for each in said["entities"]] == [
         ("orders", "waiting", 2)
@@ -114,11 +116,13 @@ def test_messages_in_the_backlog_wait_or_show_a_failover(
     first, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("failed over: contoso does not answer (")
     assert "2 messages in the backlog" in first
-    code, said = told("--entity", "orders")
+    code, said = twinbus_status("--entity", "orders")
     assert [(each["verdict"], each["sending"]["works"]) for each in said["entities"]] == [("failed over", False)]
 
 
-def test_a_message_in_quarantine_is_not_home(spaces: NamespacePair, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_in_quarantine_is_not_home(
+    spaces: NamespacePair, twinbus_status: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(spaces, "orders")
     with (
         ServiceBusClient.from_connection_string(spaces.secondary.connection_string) as client,
@@ -127,7 +131,7 @@ def test_a_message_in_quarantine_is_not_home(spaces: NamespacePair, told: Any, m
         receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=30)[0])
     for key in (spaces.secondary.connection_string, spaces.secondary.connection_string_for("syphon")):
         monkeypatch.setenv("TWINBUS_SECONDARY", key)
-        code, said = told()
+        code, said = twinbus_status()
         assert (code, said["verdict"], said["reasons"]) == (
             12,
             "waiting",
@@ -150,28 +154,28 @@ def test_a_refused_key_is_unknown_and_says_what_was_refused(
 
 
 def test_what_a_key_may_not_ask_is_unknown_and_what_it_may_can_be_chosen(
-    spaces: NamespacePair, told: Any, monkeypatch: pytest.MonkeyPatch
+    spaces: NamespacePair, twinbus_status: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string_for("sender"))
     monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for("syphon"))
-    code, said = told()
+    code, said = twinbus_status()
     assert (code, said["verdict"]) == (3, "unknown"), said["text"]
     assert "--entity" in said["text"]
-    code, said = told("--entity", "orders")
+    code, said = twinbus_status("--entity", "orders")
     assert code == 3
     assert said["unknown"] == [
         "receiving of orders (the key may not listen)",
         "managing of orders (the key may not manage)",
         f"whether backlog queues take messages ({QUEUES[0]} and 1 more: the key may not send)",
     ]
-    code, said = told("--entity", "orders", "--check", "sending", "--check", "backlog")
+    code, said = twinbus_status("--entity", "orders", "--check", "sending", "--check", "backlog")
     assert (code, said["verdict"], said["checked"]) == (0, "healthy", ["sending", "backlog"])
     spaces.primary.faults.add("no-send")
-    assert told("--entity", "orders", "--check", "sending")[0] == 10
+    assert twinbus_status("--entity", "orders", "--check", "sending")[0] == 10
 
 
-def test_an_entity_that_is_named_and_does_not_exist_fails(spaces: NamespacePair, told: Any) -> None:
-    code, said = told("--entity", "order")
+def test_an_entity_that_is_named_and_does_not_exist_fails(spaces: NamespacePair, twinbus_status: Any) -> None:
+    code, said = twinbus_status("--entity", "order")
     assert code == 10
     assert "sending fails for order (not found" in said["text"]
 

@@ -10,10 +10,21 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, running, until, with_backlog
+from backlog_messages import backlog_message, unaddressed
+from syphon_environment import (
+    QUICK,
+    WAIT_S,
+    backlog,
+    dial,
+    fill,
+    ids_of,
+    messages_at,
+    running,
+    until,
+    with_backlog,
+)
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.sections import Header
 from twinbus.ledger import Kind, Ledger, LedgerReader
 from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
 from twinbus.syphon.dry_run import run_dry
@@ -26,8 +37,8 @@ def pair(namespace_pair: NamespacePair) -> NamespacePair:
 
 
 async def test_a_backlog_comes_home_and_the_syphon_ends(pair: NamespacePair) -> None:
-    orders = [letter("orders", f"o{n}", application_properties={"n": n}) for n in range(300)]
-    invoices = [letter("invoices", f"i{n}", b"x" * 5_000) for n in range(50)]
+    orders = [backlog_message("orders", f"o{n}", application_properties={"n": n}) for n in range(300)]
+    invoices = [backlog_message("invoices", f"i{n}", b"x" * 5_000) for n in range(50)]
     await fill(pair.secondary, 0, [each for two in zip(orders[:50], invoices, strict=True) for each in two])
     await fill(pair.secondary, 1, orders[50:])
     looks: list[int] = []
@@ -55,7 +66,7 @@ async def test_a_backlog_comes_home_and_the_syphon_ends(pair: NamespacePair) -> 
 
 async def test_a_destination_that_is_down_holds_nobody_up_and_nothing_locked(pair: NamespacePair) -> None:
     pair.primary.faults.add("no-send", entities=["orders"])
-    await fill(pair.secondary, 0, [letter("orders" if n % 2 else "invoices", f"m{n}") for n in range(100)])
+    await fill(pair.secondary, 0, [backlog_message("orders" if n % 2 else "invoices", f"m{n}") for n in range(100)])
     alerts: list[Alert] = []
     async with running(pair, alerts, backoff_s=(20.0, 20.0)) as pump:
         await until(lambda: pump.current_progress().moved == 50 and pump.current_progress().released == 50)
@@ -68,7 +79,7 @@ async def test_a_destination_that_is_down_holds_nobody_up_and_nothing_locked(pai
 
 async def test_what_was_passed_over_comes_home_when_its_destination_is_back(pair: NamespacePair) -> None:
     fault = pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:entity-disabled")
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(100)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(100)])
     async with running(pair) as pump:
         await until(lambda: pump.current_progress().released >= 100)
         pair.primary.faults.clear(fault)
@@ -78,21 +89,21 @@ async def test_what_was_passed_over_comes_home_when_its_destination_is_back(pair
 
 async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: NamespacePair, tmp_path: Path) -> None:
     pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:server-busy", count=1, on="sends")
-    await fill(pair.secondary, 0, [letter("nowhere", "m1"), letter("orders", "m2")])
+    await fill(pair.secondary, 0, [backlog_message("nowhere", "m1"), backlog_message("orders", "m2")])
     ends, options = (dial(pair.primary), dial(pair.secondary)), SyphonOptions(**QUICK)
     with Ledger.at(tmp_path / "ledger") as ledger:
         async with Syphon(*ends, "contoso", 2, options, ledger=ledger) as pump:
             await until(lambda: pump.current_progress().released >= 2)
     records = list(LedgerReader(ledger.directory).records())
-    told = {(record.kind, record.entity, record.condition) for record in records}
-    assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in told
-    assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in told
+    recorded = {(record.kind, record.entity, record.condition) for record in records}
+    assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in recorded
+    assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in recorded
     assert Kind.REJECTED not in {record.kind for record in records}
     assert {record.namespace for record in records if record.namespace} == {"contoso", "backup"}
 
 
 async def test_a_queue_that_is_created_later_gets_its_messages(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 1, [letter("late", "m1"), letter("orders", "m2")])
+    await fill(pair.secondary, 1, [backlog_message("late", "m1"), backlog_message("orders", "m2")])
     async with running(pair) as pump:
         await until(lambda: pump.current_progress().moved == 1 and pump.current_progress().released >= 1)
         assert "not found" in str(pump.current_progress().destinations)
@@ -103,7 +114,7 @@ async def test_a_queue_that_is_created_later_gets_its_messages(pair: NamespacePa
 
 @pytest.mark.parametrize("how", ["refuse", "drop"])
 async def test_a_primary_that_cannot_be_reached_is_waited_for(pair: NamespacePair, how: str) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(50)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(50)])
     pair.primary.faults.add("unreachable", how=how)
     alerts: list[Alert] = []
     async with running(pair, alerts) as pump:
@@ -114,7 +125,7 @@ async def test_a_primary_that_cannot_be_reached_is_waited_for(pair: NamespacePai
 
 
 async def test_a_silent_primary_is_given_up_in_time(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", "m1")])
+    await fill(pair.secondary, 0, [backlog_message("orders", "m1")])
     pair.primary.faults.add("unreachable", how="silent")
     async with running(pair, attempt_s=0.5) as pump:
         await until(lambda: pump.current_progress().released >= 1)
@@ -124,7 +135,7 @@ async def test_a_silent_primary_is_given_up_in_time(pair: NamespacePair) -> None
 
 async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same_ids(pair: NamespacePair) -> None:
     pair.primary.faults.add("unanswered", entities=["orders"], count=1)
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(10)])
     async with running(pair, attempt_s=4.0) as pump:
         await until(lambda: pump.current_progress().moved == 10)
         assert pump.current_progress().in_doubt == 10
@@ -134,7 +145,7 @@ async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same
 
 async def test_a_throttled_destination_is_left_alone_for_a_while(pair: NamespacePair) -> None:
     pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:server-busy", count=1, on="sends")
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(10)])
     began = time.monotonic()
     async with running(pair, busy_s=2.0) as pump:
         await until(lambda: pump.current_progress().released == 10)
@@ -144,7 +155,7 @@ async def test_a_throttled_destination_is_left_alone_for_a_while(pair: Namespace
 
 
 async def test_an_empty_receive_is_not_an_empty_queue(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", "m1")])
+    await fill(pair.secondary, 0, [backlog_message("orders", "m1")])
     with ServiceBusClient.from_connection_string(pair.secondary.connection_string) as client:
         receiver = client.get_queue_receiver(backlog(0))
         (held,) = await asyncio.to_thread(receiver.receive_messages, 1, 5)
@@ -163,7 +174,7 @@ async def test_two_syphons_share_one_backlog(pair: NamespacePair) -> None:
         filled = 0
         async with other:
             while not (one.current_progress().moved and other.current_progress().moved):
-                await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(filled, filled + 500)])
+                await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(filled, filled + 500)])
                 filled += 500
             await until(lambda: one.current_progress().moved + other.current_progress().moved == filled)
     found = await messages_at(pair.primary, "orders", filled)
@@ -171,7 +182,7 @@ async def test_two_syphons_share_one_backlog(pair: NamespacePair) -> None:
 
 
 async def test_a_secondary_that_restarts_is_taken_up_again(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(400)])
     alerts: list[Alert] = []
     async with running(pair, alerts, rate=80.0) as pump:
         await until(lambda: pump.current_progress().moved > 5)
@@ -190,7 +201,7 @@ async def test_a_secondary_that_restarts_is_taken_up_again(pair: NamespacePair) 
 
 
 async def test_a_primary_that_restarts_in_the_middle_loses_nothing(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(500)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(500)])
     async with running(pair, rate=1_000.0) as pump:
         await until(lambda: pump.current_progress().moved > 50)
         await asyncio.to_thread(pair.primary.restart)
@@ -206,7 +217,7 @@ async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: Nam
     primary.create_queue("orders")
     for index in range(2):
         secondary.create_queue(backlog(index), lock_ms=7_000)
-    await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
+    await fill(secondary, 0, [backlog_message("orders", f"m{n}") for n in range(700)])
     primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=8))
     async with running(namespace_pair, lock_s=7.0, attempt_s=30.0) as pump:
         await until(lambda: pump.current_progress().moved == 700)
@@ -217,7 +228,7 @@ async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: Nam
 
 
 async def test_pause_and_resume(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(300)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(300)])
     async with running(pair, canary=100) as pump:
         await until(lambda: pump.current_progress().state == "paused after the canary")
         await until(lambda: pump.current_progress().held == 0)
@@ -226,15 +237,18 @@ async def test_pause_and_resume(pair: NamespacePair) -> None:
         await until(lambda: pump.current_progress().moved == 300)
         pump.pause()
         assert pump.current_progress().state == "paused"
-        await fill(pair.secondary, 1, [letter("orders", "later")])
+        await fill(pair.secondary, 1, [backlog_message("orders", "later")])
         pump.resume()
         await until(lambda: pump.current_progress().moved == 301)
 
 
-async def test_a_survey_tells_what_would_move_where_and_takes_nothing(pair: NamespacePair) -> None:
-    stranger = sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=b"?")
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}", b"x" * 100) for n in range(300)])
-    await fill(pair.secondary, 1, [letter("invoices", "i"), letter("orders", "old", header=Header(ttl_ms=1)), stranger])
+async def test_a_dry_run_shows_what_would_move_where_and_takes_nothing(pair: NamespacePair) -> None:
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}", b"x" * 100) for n in range(300)])
+    await fill(
+        pair.secondary,
+        1,
+        [backlog_message("invoices", "i"), backlog_message("orders", "old", header=Header(ttl_ms=1)), unaddressed()],
+    )
     options = SyphonOptions(entities=frozenset({"orders"}))
     for _ in range(2):
         found = await run_dry(dial(pair.secondary), "contoso", 2, options)
@@ -244,8 +258,8 @@ async def test_a_survey_tells_what_would_move_where_and_takes_nothing(pair: Name
 
 
 async def test_about_how_many_are_left_is_counted_with_few_peeks(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
-    await fill(pair.secondary, 1, [letter("orders", f"n{n}") for n in range(3)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(700)])
+    await fill(pair.secondary, 1, [backlog_message("orders", f"n{n}") for n in range(3)])
     async with running(pair, canary=1) as pump:
         await until(
             lambda: pump.current_progress().state == "paused after the canary" and pump.current_progress().held == 0
@@ -266,7 +280,7 @@ async def test_what_is_left_is_counted_again_while_it_works_for_long(
             while await pump.count() is None:
                 await asyncio.sleep(0.01)
         assert pump.current_progress().left == 0
-        await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
+        await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(400)])
         await until(lambda: pump.current_progress().moved > 0)
         assert pump.current_progress().left is None, "others have come since it was counted"
         monkeypatch.setattr(module, "_COUNT_EVERY_MS", 100)
@@ -280,15 +294,15 @@ async def test_nobody_says_that_nothing_is_left_while_an_entity_is_down(pair: Na
             while await pump.count() is None:
                 await asyncio.sleep(0.01)
         pair.primary.faults.add("no-send", entities=["orders"])
-        await fill(pair.secondary, 0, [letter("orders", "m1")])
+        await fill(pair.secondary, 0, [backlog_message("orders", "m1")])
         await until(lambda: pump.current_progress().released > 0 and pump.current_progress().held == 0)
         assert pump.current_progress().left is None, (
             "it came after the count, was tried in vain and is in the backlog again"
         )
 
 
-async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", "m1")])
+async def test_a_backlog_queue_that_is_missing_is_reported_while_the_others_work(pair: NamespacePair) -> None:
+    await fill(pair.secondary, 0, [backlog_message("orders", "m1")])
     alerts: list[Alert] = []
     options = SyphonOptions(**QUICK)
     async with Syphon(dial(pair.primary), dial(pair.secondary), "contoso", 3, options, on_alert=alerts.append) as pump:

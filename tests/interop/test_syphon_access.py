@@ -15,7 +15,18 @@ from urllib.parse import quote_plus
 
 import pytest
 from azure.core.credentials import AccessToken
-from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, until, with_backlog
+from backlog_messages import backlog_message
+from syphon_environment import (
+    QUICK,
+    WAIT_S,
+    backlog,
+    dial,
+    fill,
+    ids_of,
+    messages_at,
+    until,
+    with_backlog,
+)
 from token_makers import secret_signer, web_token
 
 from twinbus.broker.auth.jwt import JwtIssuer
@@ -38,7 +49,7 @@ async def test_over_tls(pair: NamespacePair) -> None:
         text = namespace.connection_string.replace("UseDevelopmentEmulator=true", "").replace(";;", ";")
         return Namespace.from_connection_string(text).dial()
 
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(100)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}") for n in range(100)])
     dials = tls_dial(pair.primary), tls_dial(pair.secondary)
     assert dials[0].tls is not None
     result = await asyncio.wait_for(syphon(*dials, "contoso", 2, SyphonOptions(until_empty=True)), WAIT_S)
@@ -61,7 +72,7 @@ async def test_with_web_tokens_instead_of_keys() -> None:
         LocalNamespace("contoso", queues=["orders"], jwt_issuers=issuers) as primary,
         LocalNamespace("backup", queues=[backlog(0)], jwt_issuers=issuers) as secondary,
     ):
-        await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(20)])
+        await fill(secondary, 0, [backlog_message("orders", f"m{n}") for n in range(20)])
         dials = [
             Namespace(f"localhost:{each.port}", WebTokens(), name=each.name, connection_verify=str(each.ca_file)).dial()
             for each in (primary, secondary)
@@ -103,19 +114,19 @@ async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypat
     async with pump:
         began = time.monotonic()
         for round_ in takewhile(lambda _: time.monotonic() < began + life_s, count()):
-            await fill(pair.secondary, 0, [letter("orders", f"m{round_}")])
+            await fill(pair.secondary, 0, [backlog_message("orders", f"m{round_}")])
             await until(lambda wanted=round_ + 1: pump.current_progress().moved == wanted)  # type: ignore[misc]
             before = len(given)
             await until(lambda least=before + 3: len(given) >= least)  # type: ignore[misc]
     assert alerts == []
 
 
-async def test_a_key_without_the_right_is_told_and_costs_nothing(tmp_path: Path) -> None:
+async def test_a_key_without_the_right_is_reported_and_costs_nothing(tmp_path: Path) -> None:
     with (
         LocalNamespace("contoso", queues=["orders"], rules=["reader:Listen"]) as primary,
         LocalNamespace("backup", queues=[backlog(0)], data=tmp_path) as secondary,
     ):
-        await fill(secondary, 0, [letter("orders", "m1")])
+        await fill(secondary, 0, [backlog_message("orders", "m1")])
         reader = Namespace.from_connection_string(primary.connection_string_for("reader")).dial()
         alerts: list[Alert] = []
         options = SyphonOptions(**QUICK)

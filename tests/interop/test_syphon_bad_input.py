@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import backlog_message, backlog_messages_for, fill
 from syphon_program import QUEUES, ids_at, started, wait_for
 
 from twinbus.cli.main import run
@@ -36,8 +36,8 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
         yield NamespacePair(primary, secondary)
 
 
-def put(spaces: NamespacePair, *letters: bytes) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters)
+def put(spaces: NamespacePair, *messages: bytes) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], messages)
 
 
 def quarantine(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
@@ -47,7 +47,7 @@ def quarantine(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
     return {found["message_id"]: found for found in map(json.loads, capsys.readouterr().out.splitlines())}
 
 
-STRANGERS: dict[str, dict[str | bytes, Any]] = {
+NOT_FROM_US: dict[str, dict[str | bytes, Any]] = {
     "without any alias": {},
     "with other properties": {"path": "orders"},
     "with a number for a path": {"x-ms-path": 3},
@@ -67,15 +67,15 @@ def test_messages_that_did_not_come_from_us_are_put_aside_with_a_reason_and_the_
         ServiceBusClient.from_connection_string(spaces.secondary.connection_string) as client,
         client.get_queue_sender(QUEUES[0]) as sender,
     ):
-        for name, properties in STRANGERS.items():
+        for name, properties in NOT_FROM_US.items():
             sender.send_messages(ServiceBusMessage("?", message_id=name, application_properties=properties))
-    put(spaces, *letters_for("orders", 10))
+    put(spaces, *backlog_messages_for("orders", 10))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("10 messages")
-    assert f"{len(STRANGERS)} can never be stored" in out
+    assert f"{len(NOT_FROM_US)} can never be stored" in out
     found = quarantine(capsys)
-    assert set(found) == set(STRANGERS)
+    assert set(found) == set(NOT_FROM_US)
     assert {each["reason"] for each in found.values()} == {"TwinbusMalformed"}
     assert all("x-ms-" in each["description"] for each in found.values()), "each says which alias is to blame"
     assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{number}" for number in range(10))
@@ -84,7 +84,7 @@ def test_messages_that_did_not_come_from_us_are_put_aside_with_a_reason_and_the_
 def test_a_message_that_is_too_large_for_its_entity_is_put_aside_and_stays_there_when_it_is_refused_again(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(spaces, letter("orders", "large", b"x" * (SMALL + 1_000)), *letters_for("orders", 3))
+    put(spaces, backlog_message("orders", "large", b"x" * (SMALL + 1_000)), *backlog_messages_for("orders", 3))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     found = quarantine(capsys)
     assert (set(found), found["large"]["reason"]) == ({"large"}, "TwinbusTooLarge")
@@ -95,7 +95,7 @@ def test_a_message_that_is_too_large_for_its_entity_is_put_aside_and_stays_there
 
 
 def test_a_destination_that_does_not_exist_is_waited_for(spaces: NamespacePair) -> None:
-    put(spaces, *letters_for("parcels", 20), *letters_for("orders", 20))
+    put(spaces, *backlog_messages_for("parcels", 20), *backlog_messages_for("orders", 20))
     with started("--until-empty") as process:
         alert = wait_for(process, "alert", name="destination_down")
         assert (alert["subject"], "not found" in alert["text"]) == ("parcels", True)
@@ -108,7 +108,7 @@ def test_a_destination_that_does_not_exist_is_waited_for(spaces: NamespacePair) 
 def test_a_key_that_may_not_send_moves_nothing_loses_nothing_and_says_so(
     spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(spaces, *letters_for("orders", 20))
+    put(spaces, *backlog_messages_for("orders", 20))
     monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string_for("reader"))
     with started() as process:
         alert = wait_for(process, "alert", name="destination_down")
@@ -126,7 +126,7 @@ def test_messages_with_the_same_id_are_dropped_where_the_entity_knows_duplicates
 ) -> None:
     spaces.primary.create_queue("once", requires_duplicate_detection=True)
     for path in ("orders", "once"):
-        put(spaces, letter(path, "same", b"one"), letter(path, "same", b"two"))
+        put(spaces, backlog_message(path, "same", b"one"), backlog_message(path, "same", b"two"))
     with started("--until-empty") as process:
         wait_for(process, "finished", ending="empty", moved=4)
     assert ids_at(spaces.primary, "orders") == ["same", "same"]

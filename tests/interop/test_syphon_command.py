@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
 from syphon_program import QUEUES, WAIT_S, command, ids_at, wait_for
 
 from twinbus.amqp.sections import Header
@@ -49,8 +49,8 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 def test_until_empty_brings_everything_home_and_says_so(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 300))
-    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("invoices", 20))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 300))
+    fill(spaces.secondary.connection_string, QUEUES[1], backlog_messages_for("invoices", 20))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("320 messages (")
@@ -61,7 +61,7 @@ def test_until_empty_brings_everything_home_and_says_so(
 
 
 def test_in_a_pipe_it_says_the_result_in_plain_lines(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], [*letters_for("orders", 50), stranger()])
+    fill(spaces.secondary.connection_string, QUEUES[0], [*backlog_messages_for("orders", 50), unaddressed()])
     ended = subprocess.run(command("--until-empty"), capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert ended.returncode == 3
     assert ended.stdout.startswith("50 messages (")
@@ -70,7 +70,7 @@ def test_in_a_pipe_it_says_the_result_in_plain_lines(spaces: NamespacePair) -> N
 
 
 def test_programs_get_lines_of_json(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 50))
     assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 0
     said = json_lines(capsys.readouterr().out)
     assert {line["event"] for line in said} <= {"progress", "alert", "finished"}
@@ -81,7 +81,7 @@ def test_programs_get_lines_of_json(spaces: NamespacePair, capsys: pytest.Captur
 def test_queues_that_are_not_there_are_left_out_with_a_line(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("orders", 5))
+    fill(spaces.secondary.connection_string, QUEUES[1], backlog_messages_for("orders", 5))
     assert run(["syphon", "--until-empty"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("5 messages")
@@ -104,7 +104,11 @@ def test_a_wrong_name_and_a_missing_right_fail_at_once_in_one_line(
 
 
 def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
+    fill(
+        spaces.secondary.connection_string,
+        QUEUES[0],
+        backlog_messages_for("orders", 10) + backlog_messages_for("invoices", 10),
+    )
     assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
     assert capsys.readouterr().out.startswith("0 messages")
     assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0, "nothing else was asked for"
@@ -120,7 +124,11 @@ def test_a_file_names_the_entities_and_what_is_for_others_stays_and_is_counted(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("entities.txt").write_text("# what the shop sends to\nInvoices  # in any case\n\n")
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 3) + letters_for("invoices", 5))
+    fill(
+        spaces.secondary.connection_string,
+        QUEUES[0],
+        backlog_messages_for("orders", 3) + backlog_messages_for("invoices", 5),
+    )
     wish = ["syphon", "--until-empty", "--count", "2", "--entities-file", "entities.txt", "--json"]
     assert run([*wish, "--metrics-file", "numbers"]) == 0
     said = json_lines(capsys.readouterr().out)
@@ -146,10 +154,10 @@ def test_a_file_that_names_nothing_is_refused(
     assert problem in capsys.readouterr().err
 
 
-def test_a_dry_run_tells_what_would_go_where_and_moves_nothing(
+def test_a_dry_run_shows_what_would_go_where_and_moves_nothing(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], [*letters_for("orders", 10), stranger()])
+    fill(spaces.secondary.connection_string, QUEUES[0], [*backlog_messages_for("orders", 10), unaddressed()])
     assert run(["syphon", "--dry-run", "--count", "2"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == ["destination", "messages", "size", "oldest", "newest"]
@@ -168,7 +176,7 @@ def test_an_empty_backlog_has_nothing_to_tell(spaces: NamespacePair, capsys: pyt
 def test_the_first_ones_go_home_and_where_nobody_can_be_asked_that_is_the_end(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 50))
     assert run(["syphon", "--first", "7", "--until-empty", "--count", "2"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("7 messages")
@@ -178,15 +186,15 @@ def test_the_first_ones_go_home_and_where_nobody_can_be_asked_that_is_the_end(
 
 
 def test_a_ledger_has_every_step(spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 30))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 30))
     folder = tmp_path / "ledger"
     assert run(["syphon", "--until-empty", "--count", "2", "--ledger", str(folder)]) == 0
     capsys.readouterr()
     assert verify(folder).is_complete
     records = list(LedgerReader(folder).records())
     for kind in (Kind.RECEIVED_FROM_BACKLOG, Kind.SENT_HOME, Kind.COMPLETED):
-        told = [one for record in records if record.kind == kind for one in record.message_ids]
-        assert sorted(told) == sorted(f"orders-{number}" for number in range(30))
+        recorded = [one for record in records if record.kind == kind for one in record.message_ids]
+        assert sorted(recorded) == sorted(f"orders-{number}" for number in range(30))
     assert {record.program for record in records} == {"twinbus syphon"}
 
 
@@ -196,7 +204,7 @@ def test_a_ledger_has_every_step(spaces: NamespacePair, tmp_path: Path, capsys: 
 def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    aside = [stranger(), letter("orders", "dead", b"late", header=Header(ttl_ms=1))]
+    aside = [unaddressed(), backlog_message("orders", "dead", b"late", header=Header(ttl_ms=1))]
     fill(spaces.secondary.connection_string, QUEUES[1], aside)
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     assert "\n2 messages are in quarantine: twinbus syphon quarantine list shows" in capsys.readouterr().out
@@ -225,12 +233,12 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
 def test_what_is_done_to_a_quarantine_is_in_the_ledger(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    late = letter("orders", "late", b"late", header=Header(ttl_ms=1))
-    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), late])
-    book = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
-    assert run(["syphon", "--until-empty", *book]) == 3
-    assert run(["syphon", "quarantine", "redrive", "--all", *book]) == 3
-    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *book]) == 0
+    late = backlog_message("orders", "late", b"late", header=Header(ttl_ms=1))
+    fill(spaces.secondary.connection_string, QUEUES[1], [unaddressed(), late])
+    options = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
+    assert run(["syphon", "--until-empty", *options]) == 3
+    assert run(["syphon", "quarantine", "redrive", "--all", *options]) == 3
+    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *options]) == 0
     capsys.readouterr()
     assert verify(tmp_path / "ledger").is_complete
     records = sorted(LedgerReader(tmp_path / "ledger").records(), key=lambda record: (record.at_ms, record.number))
@@ -258,7 +266,7 @@ def test_what_is_done_to_a_quarantine_is_in_the_ledger(
 def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_is_home(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[1], [letter("orders", "late", header=Header(ttl_ms=1))])
+    fill(spaces.secondary.connection_string, QUEUES[1], [backlog_message("orders", "late", header=Header(ttl_ms=1))])
     for _ in range(2):
         assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 3
         said = json_lines(capsys.readouterr().out)[-1]
@@ -272,8 +280,10 @@ def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_i
 # --- names ---
 
 
-def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10))
+def test_a_name_that_nobody_knows_is_reported_at_once(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 10))
     for wish in ("--until-empty", "--dry-run"):
         assert run(["syphon", wish, "--count", "2", "--entity", "orders", "--entity", "ordres"]) == 1
         out, err = capsys.readouterr()
@@ -283,7 +293,7 @@ def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys:
 
 
 def test_an_entity_that_only_messages_know_is_waited_for_and_not_called_unknown(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("Parcels", 3))
+    fill(spaces.secondary.connection_string, QUEUES[1], backlog_messages_for("Parcels", 3))
     with subprocess.Popen(
         command("--until-empty", "--entity", "parcels", "--json"), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -327,7 +337,7 @@ def test_a_service_with_a_name_that_nobody_knows_says_so_and_goes_on(spaces: Nam
 def test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), stranger()])
+    fill(spaces.secondary.connection_string, QUEUES[1], [unaddressed(), unaddressed()])
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     capsys.readouterr()
     assert run(["syphon", "quarantine", "discard", "--all", "--count", "2"]) == 2
@@ -340,7 +350,7 @@ def test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes(
 
 @pytest.mark.long
 def test_on_a_terminal_everything_is_thrown_away_after_a_question(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), stranger()])
+    fill(spaces.secondary.connection_string, QUEUES[1], [unaddressed(), unaddressed()])
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     for answer, code, said in ((b"n\n", 3, b""), (b"\n", 3, b""), (b"y\n", 0, b"2 thrown away")):
         ours, theirs = pty.openpty()
@@ -367,7 +377,7 @@ def test_on_a_terminal_everything_is_thrown_away_after_a_question(spaces: Namesp
 def test_a_signal_stops_it_cleanly_and_nothing_stays_locked(
     spaces: NamespacePair, number: int, code: int, ending: str
 ) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 200))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 200))
     slow = command("--rate", "20", "--until-empty", "--json")
     with subprocess.Popen(slow, stdout=subprocess.PIPE, text=True) as process:
         wait_for(process, "progress", moved_min=1)
@@ -382,7 +392,7 @@ def test_a_signal_stops_it_cleanly_and_nothing_stays_locked(
     assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{n}" for n in range(200))
 
 
-def test_a_service_that_is_told_to_stop_ends_with_0(spaces: NamespacePair) -> None:
+def test_a_service_that_is_stopped_exits_with_0(spaces: NamespacePair) -> None:
     with subprocess.Popen(command("--json"), stdout=subprocess.PIPE, text=True) as process:
         wait_for(process, "progress")
         process.terminate()
@@ -391,7 +401,7 @@ def test_a_service_that_is_told_to_stop_ends_with_0(spaces: NamespacePair) -> No
 
 
 def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 400))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 400))
     slow = command("--rate", "20", "--json")  # which takes far longer than this test
     with subprocess.Popen(slow, stdout=subprocess.PIPE, text=True) as process:
         wait_for(process, "progress", moved_min=1)
@@ -405,7 +415,7 @@ def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
 
 
 def test_on_a_terminal_there_is_a_bar_and_after_the_first_ones_a_question(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 40))
+    fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 40))
     ours, theirs = pty.openpty()
     arguments = command("--first", "5", "--until-empty")
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}

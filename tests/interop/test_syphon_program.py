@@ -1,4 +1,4 @@
-"""`twinbus syphon` told to keep order, watched, killed, beside another one, and with every kind of credential."""
+"""`twinbus syphon` in order, watched, killed, beside another one, and with every kind of credential."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import backlog_message, backlog_messages_for, fill
 from free_ports import free_port
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
@@ -45,8 +45,8 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
         yield NamespacePair(primary, secondary)
 
 
-def put(spaces: NamespacePair, queue: int, letters: list[bytes]) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[queue], letters)
+def put(spaces: NamespacePair, queue: int, messages: list[bytes]) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[queue], messages)
 
 
 # --- order ---
@@ -116,11 +116,11 @@ def test_a_message_without_known_order_that_comes_later_stops_the_syphon_and_sta
     assert ids_at(spaces.secondary, QUEUES[1 - queue_of("s0")]) == ["s0-2"]
 
 
-def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
+def test_status_shows_from_outside_what_lies_in_the_backlog_for_which_session(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_sessions(spaces, 3)
-    put(spaces, 0, letters_for("invoices", 7))
+    put(spaces, 0, backlog_messages_for("invoices", 7))
     assert run(["status", "--sessions", "--count", "2"]) == 12
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["invoices", "7", "(no", "session)"] in rows
@@ -130,7 +130,7 @@ def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
     assert backlog["sessions"] == {"orders": dict.fromkeys(SESSIONS, 3), "invoices": {"": 7}}
     spaces.secondary.faults.add("unreachable")
     assert run(["status", "--sessions", "--count", "2", "--timeout", "500ms"]) == 10
-    assert "backup (" in capsys.readouterr().out, "what is known is told all the same"
+    assert "backup (" in capsys.readouterr().out, "what is known is shown all the same"
 
 
 # --- schedules ---
@@ -139,11 +139,13 @@ def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
 def test_a_schedule_that_has_passed_is_delivered_at_once_and_one_to_come_is_kept(spaces: NamespacePair) -> None:
     now_ms = int(time.time() * 1000)
     due = {"passed": now_ms - 60_000, "to come": now_ms + 3_600_000}
-    letters = [
-        letter("orders", name, header=TEN_MINUTES, annotations={"x-opt-scheduled-enqueue-time": Timestamp(at_ms)})
+    messages = [
+        backlog_message(
+            "orders", name, header=TEN_MINUTES, annotations={"x-opt-scheduled-enqueue-time": Timestamp(at_ms)}
+        )
         for name, at_ms in due.items()
     ]
-    put(spaces, 0, letters)
+    put(spaces, 0, messages)
     with started("--until-empty") as process:
         wait_for(process, "finished", ending="empty", moved=2)
     with (
@@ -166,7 +168,7 @@ def sample(text: str, name: str) -> float:
 
 
 def test_prometheus_gets_the_numbers_of_a_running_syphon(spaces: NamespacePair) -> None:
-    put(spaces, 0, letters_for("orders", 400))
+    put(spaces, 0, backlog_messages_for("orders", 400))
     port = free_port()
     with started("--rate", "40", "--metrics", str(port)) as process:
         wait_for(process, "progress", moved_min=10)
@@ -185,7 +187,7 @@ def test_prometheus_gets_the_numbers_of_a_running_syphon(spaces: NamespacePair) 
 def test_a_port_that_is_taken_is_one_line_and_moves_nothing(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(spaces, 0, letters_for("orders", 1))
+    put(spaces, 0, backlog_messages_for("orders", 1))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -200,7 +202,7 @@ def test_a_port_that_is_taken_is_one_line_and_moves_nothing(
 def test_the_numbers_are_left_in_a_file(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(spaces, 0, letters_for("orders", 20))
+    put(spaces, 0, backlog_messages_for("orders", 20))
     file = tmp_path / "numbers" / "syphon.prom"
     file.parent.mkdir()
     assert run(["syphon", "--until-empty", "--count", "2", "--metrics-file", str(file)]) == 0
@@ -209,18 +211,18 @@ def test_the_numbers_are_left_in_a_file(
     assert list(file.parent.iterdir()) == [file], "no draft is left"
 
 
-def test_a_file_that_can_be_written_no_more_is_told_once_and_messages_come_home(
+def test_a_file_that_can_be_written_no_more_is_reported_once_and_messages_come_home(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_path: Path, _data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    put(spaces, 0, letters_for("orders", 20))
+    put(spaces, 0, backlog_messages_for("orders", 20))
     file = str(tmp_path / "syphon.prom")
     assert run(["syphon", "--until-empty", "--count", "2", "--rate", "20", "--metrics-file", file]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if file in line]
-    assert told == [f"twinbus: {file} cannot be written: No space left on device"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if file in line]
+    assert lines == [f"twinbus: {file} cannot be written: No space left on device"]
     assert len(ids_at(spaces.primary, "orders")) == 20
 
 
@@ -228,7 +230,7 @@ def test_a_file_that_can_be_written_no_more_is_told_once_and_messages_come_home(
 
 
 def test_sigusr2_goes_on_and_changes_nothing_where_nothing_is_paused(spaces: NamespacePair) -> None:
-    put(spaces, 0, letters_for("orders", 400))  # never all of them in the time of this test
+    put(spaces, 0, backlog_messages_for("orders", 400))  # never all of them in the time of this test
     with started("--rate", "20") as process:
         wait_for(process, "progress", moved_min=1)
         process.send_signal(signal.SIGUSR2)
@@ -243,7 +245,7 @@ def test_sigusr2_goes_on_and_changes_nothing_where_nothing_is_paused(spaces: Nam
 
 
 def test_after_a_kill_the_next_one_goes_on_and_nothing_is_lost(spaces: NamespacePair) -> None:
-    put(spaces, 0, letters_for("orders", 300))
+    put(spaces, 0, backlog_messages_for("orders", 300))
     with started("--rate", "50") as process:
         wait_for(process, "progress", moved_min=20)
         process.kill()
@@ -258,7 +260,7 @@ def test_after_a_kill_the_next_one_goes_on_and_nothing_is_lost(spaces: Namespace
 
 @pytest.mark.long
 def test_two_of_them_share_the_work_and_nothing_comes_twice(spaces: NamespacePair) -> None:
-    put(spaces, 0, letters_for("orders", 5_000))  # more than one of them borrows at a time
+    put(spaces, 0, backlog_messages_for("orders", 5_000))  # more than one of them borrows at a time
     pace = ("--until-empty", "--rate", "500")
     with started(*pace) as one, started(*pace) as other:
         moved = [wait_for(each, "finished", ending="empty")["moved"] for each in (one, other)]
@@ -273,12 +275,12 @@ def test_two_of_them_share_the_work_and_nothing_comes_twice(spaces: NamespacePai
 def test_a_signature_instead_of_a_key_and_tls_instead_of_plain_amqp(
     spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(spaces, 0, letters_for("orders", 10))
+    put(spaces, 0, backlog_messages_for("orders", 10))
     for side, namespace in (("PRIMARY", spaces.primary), ("SECONDARY", spaces.secondary)):
         monkeypatch.setenv(f"TWINBUS_{side}", with_signature(namespace))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     assert capsys.readouterr().out.startswith("10 messages")
-    put(spaces, 0, letters_for("invoices", 10))
+    put(spaces, 0, backlog_messages_for("invoices", 10))
     for side, namespace in (("PRIMARY", spaces.primary), ("SECONDARY", spaces.secondary)):
         monkeypatch.setenv(f"TWINBUS_{side}", namespace.connection_string.replace(";UseDevelopmentEmulator=true", ""))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 0

@@ -6,10 +6,10 @@ import time
 from datetime import timedelta
 
 import pytest
-from syphon_stage import dial, fill, letter, messages_at, running, until, with_backlog
+from backlog_messages import backlog_message, unaddressed
+from syphon_environment import dial, fill, messages_at, running, until, with_backlog
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.sections import Header
 from twinbus.syphon.dead_letter_reasons import EXPIRED, MALFORMED
 from twinbus.syphon.quarantine import Quarantine, by_reason
 from twinbus.testing import NamespacePair
@@ -20,10 +20,9 @@ def pair(namespace_pair: NamespacePair) -> NamespacePair:
     return with_backlog(namespace_pair)
 
 
-async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: NamespacePair) -> None:
-    stranger = sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=b"?")
-    spy = letter("orders/$management", "spy")
-    await fill(pair.secondary, 0, [stranger, letter("orders", "m1"), spy])
+async def test_messages_without_an_address_are_put_aside_listed_and_can_be_discarded(pair: NamespacePair) -> None:
+    spy = backlog_message("orders/$management", "spy")
+    await fill(pair.secondary, 0, [unaddressed(), backlog_message("orders", "m1"), spy])
     async with running(pair) as pump:
         await until(lambda: pump.current_progress().moved == 1 and pump.current_progress().refused == 2)
     async with Quarantine(dial(pair.secondary), "contoso", 2) as quarantine:
@@ -42,8 +41,8 @@ async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: Namespa
 
 
 async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespacePair) -> None:
-    expired = letter("orders", "m1", header=Header(ttl_ms=1))
-    await fill(pair.secondary, 0, [expired, letter("orders", "m2", header=Header(ttl_ms=3_600_000))])
+    expired = backlog_message("orders", "m1", header=Header(ttl_ms=1))
+    await fill(pair.secondary, 0, [expired, backlog_message("orders", "m2", header=Header(ttl_ms=3_600_000))])
     async with running(pair) as pump:
         await until(lambda: pump.current_progress().expired == 1 and pump.current_progress().moved == 1)
     (home,) = await messages_at(pair.primary, "orders", 1)
@@ -58,7 +57,7 @@ async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespaceP
 
 
 async def test_an_entity_that_keeps_a_redrive_waiting_does_so_once(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}", header=Header(ttl_ms=1)) for n in range(5)])
+    await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}", header=Header(ttl_ms=1)) for n in range(5)])
     async with running(pair) as pump:
         await until(lambda: pump.current_progress().expired == 5)
     pair.primary.faults.add("unanswered", entities=["orders"])

@@ -1,4 +1,4 @@
-"""A namespace that takes TLS only: whoever comes without is told so, and sends no password."""
+"""A namespace that takes TLS only: a plain connection is refused with the reason, and sends no password."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_the_printed_string_leads_over_tls_and_a_plain_one_is_refused_with
         await asyncio.to_thread(send_plain, plain_string(server))
 
 
-async def test_the_official_client_comes_in_over_tls_by_any_port_if_told() -> None:
+async def test_the_official_client_connects_over_tls_on_any_port_if_configured() -> None:
     def send(server: NamespaceServer) -> None:
         with ServiceBusClient.from_connection_string(
             server.connection_string,
@@ -73,7 +73,7 @@ async def test_the_official_client_comes_in_over_tls_by_any_port_if_told() -> No
         await asyncio.to_thread(send, server)
 
 
-async def test_proton_sends_over_tls_and_is_told_without() -> None:
+async def test_proton_sends_over_tls_and_is_refused_without() -> None:
     def send(server: NamespaceServer) -> None:
         trusting = SSLDomain(SSLDomain.MODE_CLIENT)
         trusting.set_trusted_ca_db(str(server.ca_file))

@@ -1,4 +1,4 @@
-"""Transactions are not offered: whoever asks for one is told so, and everything else goes on."""
+"""Transactions are not offered: a request for one is refused, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Application(MessagingHandler, TransactionHandler):
         self._connection.close()
 
 
-def test_whoever_asks_for_a_transaction_is_told_that_there_is_none() -> None:
+def test_a_request_for_a_transaction_is_refused_as_not_implemented() -> None:
     with LocalNamespace(queues=["orders"], key=KEY) as namespace:
         application = Application(namespace.port)
         Container(application).run()

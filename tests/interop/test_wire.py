@@ -89,7 +89,7 @@ def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path
         assert admin.get_queue_runtime_properties("orders").total_message_count == accepted
 
 
-def test_a_stranger_who_never_proves_anything_is_let_go() -> None:
+def test_a_peer_that_never_authenticates_is_disconnected() -> None:
     """Without a key one can open a connection, but not keep one of the places."""
     with LocalNamespace(limits={"unauthenticated_s": 2.0}) as namespace:
         connection = Connection(role=Role.CLIENT, container_id="stranger", sasl=ClientSasl())

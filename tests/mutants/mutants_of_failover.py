@@ -1,10 +1,10 @@
-"""Mutants of clauses P1 to P12: failover, backlog, pings, and the table of verdicts."""
+"""Mutants of clauses P1 to P12: failover, backlog, pings, and the table of error classes."""
 
 from __future__ import annotations
 
 from mutant import Mutant
 
-VERDICTS = "test_the_verdict_is_what_the_table_says"
+ERROR_CLASSES = "test_the_error_class_is_what_the_table_says"
 
 FAILOVER = (
     Mutant(
@@ -85,7 +85,7 @@ FAILOVER = (
         "        shut={index: why for index, why in failures.items() if why.kind in SHUT},\n",
         "",
         "a dry run says that all would come home although a queue forwards elsewhere",
-        "test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied",
+        "test_a_dry_run_shows_what_it_sees_and_which_queue_would_not_be_emptied",
     ),
     Mutant(
         "P2",
@@ -93,7 +93,7 @@ FAILOVER = (
         "return None if is_unknown else self._sum(",
         "return self._sum(",
         "status says that nothing waits although a queue may exist that refuses the key",
-        "test_who_may_not_look_everywhere_is_never_told_that_nothing_waits",
+        "test_a_key_that_may_not_look_everywhere_never_shows_that_nothing_waits",
     ),
     Mutant(
         "P2",
@@ -125,7 +125,7 @@ FAILOVER = (
         "return ErrorClass.RAISE if kind_of_send is SendKind.PRIMARY else ErrorClass.DOWN",
         "return ErrorClass.DOWN",
         "an authorisation error counts towards failover",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -133,7 +133,7 @@ FAILOVER = (
         "    if kind is Kind.BUSY:\n        return ErrorClass.BUSY",
         "    if kind is Kind.BUSY:\n        return ErrorClass.DOWN",
         "a busy server is failed over",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -141,7 +141,7 @@ FAILOVER = (
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY and not is_known:",
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY:",
         "an entity that was seen alive and is not found is raised to the caller",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -149,7 +149,7 @@ FAILOVER = (
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.DOWN",
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.RAISE",
         "a failed ping is not the primary being down",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -165,7 +165,7 @@ FAILOVER = (
         "CALLERS_FAULT = frozenset((Kind.TOO_LARGE, Kind.REJECTED))",
         "CALLERS_FAULT = frozenset((Kind.REJECTED,))",
         "a message that is too large counts towards failover",
-        "test_the_verdict_is_what_the_table_says",
+        "test_the_error_class_is_what_the_table_says",
     ),
     Mutant(
         "P4",
@@ -181,7 +181,7 @@ FAILOVER = (
         "        return ErrorClass.DOWN if kind_of_send is SendKind.BACKLOG else ErrorClass.RAISE",
         "        return ErrorClass.RAISE",
         "a backlog queue that does not allow a message stays in the rotation and raises to callers",
-        "test_the_verdict_is_what_the_table_says",
+        "test_the_error_class_is_what_the_table_says",
     ),
     Mutant(
         "P5",
@@ -557,7 +557,7 @@ FAILOVER = (
         "raise TooLargeForDetour(size, limit_bytes, size - _size_at_home(encoded))",
         "raise TooLargeForDetour(size, limit_bytes, 0)",
         "the error does not say how many bytes the detour adds",
-        "test_a_message_too_large_for_the_detour_is_told_with_its_numbers",
+        "test_a_message_too_large_for_the_detour_is_reported_with_its_numbers",
     ),
     Mutant(
         "P11",
@@ -573,7 +573,7 @@ FAILOVER = (
         "if size <= limit_bytes and len(batches[-1]) < BATCH_MESSAGES_MAX:",
         "if False:",
         "each message of a batch is sent to the backlog alone",
-        "test_letters_that_fit_together_make_one_batch",
+        "test_messages_that_fit_together_make_one_batch",
     ),
     Mutant(
         "P12",
@@ -581,7 +581,7 @@ FAILOVER = (
         "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, len(self._queues))",
         "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, 0)",
         "the receipt does not say which part of a batch was accepted",
-        "test_a_part_that_was_accepted_is_told_when_the_rest_was_not",
+        "test_a_part_that_was_accepted_is_reported_when_the_rest_was_not",
     ),
     Mutant(
         "P12",

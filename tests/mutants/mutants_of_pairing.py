@@ -114,7 +114,7 @@ PAIRING = (
         "client/options.py",
         "    enable_syphon: bool = False",
         "    enable_syphon: bool = True",
-        "every client runs a syphon unless told otherwise",
+        "every client runs a syphon by default",
         "test_the_secondary_is_enough",
     ),
     Mutant(
@@ -122,7 +122,7 @@ PAIRING = (
         "client/options.py",
         '        raise OptionsError("; ".join(problems))',
         "        raise OptionsError(problems[0])",
-        "only the first of several wrong options is told",
+        "only the first of several wrong options is reported",
         "test_all_problems_are_in_one_message",
     ),
     Mutant(
@@ -131,7 +131,7 @@ PAIRING = (
         '    "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),',
         '    "ping_primary_interval": (timedelta(seconds=0), timedelta(minutes=30)),',
         "a ping interval below one second is accepted",
-        "test_everything_that_is_wrong_with_options_is_told_at_once",
+        "test_everything_that_is_wrong_with_options_is_reported_at_once",
     ),
     Mutant(
         "A8",
@@ -178,8 +178,8 @@ PAIRING = (
         "client/core/client_state.py",
         "if found is not None and found.syphon_seen is False:",
         "if found is not None and found.syphon_seen is None:",
-        "nobody is told that no syphon brings the backlog home",
-        "test_messages_that_nobody_touches_tell_that_a_syphon_is_missing",
+        "it is not reported that no syphon brings the backlog home",
+        "test_messages_that_nobody_touches_show_that_a_syphon_is_missing",
     ),
     Mutant(
         "A9",
@@ -242,8 +242,8 @@ PAIRING = (
         "client/core/client_state.py",
         "        self.own_backlog.add([len(message) for message in encoded], time())\n",
         "",
-        "a sender does not tell what it has put into the backlog",
-        "test_a_sender_tells_what_it_has_put_there_itself",
+        "a sender does not show what it has put into the backlog",
+        "test_a_sender_shows_what_it_has_put_there_itself",
     ),
     Mutant(
         "X7",
@@ -251,7 +251,7 @@ PAIRING = (
         "        if peeked is None or peeked.kind is FailureKind.UNAUTHORISED or peeked.kind in OUT_OF_REACH:\n",
         "        if True:\n",
         "an entity whose management fails is said to give out no messages",
-        "test_an_entity_fails_in_three_ways_that_are_told_apart",
+        "test_an_entity_fails_in_three_ways_that_are_distinguished",
     ),
     Mutant(
         "X7",

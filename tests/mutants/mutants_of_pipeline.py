@@ -211,7 +211,7 @@ PIPELINE = (
         "    if options.fail_on_data_loss and seen < expected:",
         "    if False:",
         "a stream that missed messages does not say so",
-        "test_what_others_took_meanwhile_is_passed_over_or_told",
+        "test_what_others_took_meanwhile_is_passed_over_or_reported",
     ),
     Mutant(
         "D4",
@@ -355,7 +355,7 @@ PIPELINE = (
         "max(found) - min(found) if found else None",
         "0 if found else None",
         "a clock that is set while its process runs is taken for one that was always right",
-        "test_by_how_much_a_clock_was_set_is_told_for_all_who_share_it",
+        "test_by_how_much_a_clock_was_set_is_reported_for_all_who_share_it",
     ),
     Mutant(
         "D4",

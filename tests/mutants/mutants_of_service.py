@@ -11,7 +11,7 @@ SERVICE = (
         "self.locks.add(row, token, until_ms, receiver)\n",
         "self.locks.add(row, token, until_ms, receiver)\n        self._show_again(row)\n",
         "a message that one receiver has under lock is given to another one too",
-        "test_a_lent_message_is_not_lent_again_while_its_lock_holds",
+        "test_a_locked_message_is_not_delivered_again_while_its_lock_holds",
     ),
     Mutant(
         "S1",

@@ -19,7 +19,7 @@ WAY_HOME = (
         "not self.pace.wants(path, since_ms)",
         "not self.pace.is_in_time(since_ms)",
         "messages for entities that are not on the list are delivered",
-        "test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay",
+        "test_each_entity_that_is_not_named_is_reported_once_and_its_messages_stay",
     ),
     Mutant(
         "P13",

@@ -21,7 +21,7 @@ from controls import failed_controls
 from copied_tree import CopiedTree
 from mutant import Mutant
 from mutant_list import named_mutants
-from trial import Baseline, Result, Verdict, first_tests, share_out, try_mutant
+from trial import Baseline, MutantStatus, Result, first_tests, share_out, try_mutant
 
 JOBS = 2
 
@@ -43,7 +43,7 @@ def main() -> int:
         trees = [CopiedTree(ROOT, Path(folder) / str(number)) for number in range(arguments.jobs)]
         results = _run(chosen, trees, problems, with_controls=not arguments.only)
     _show(chosen, results)
-    killed = sum(result.verdict is Verdict.KILLED for result in results.values())
+    killed = sum(result.status is MutantStatus.KILLED for result in results.values())
     for problem in problems:
         _say(problem)
     _say(f"{killed} of {len(chosen)} killed, {len(problems)} problems, {time.monotonic() - started:.0f} s")
@@ -111,9 +111,9 @@ def _run(
 def _show(chosen: Mapping[str, Mutant], results: Mapping[str, Result]) -> None:
     for name, mutant in chosen.items():
         result = results.get(name)
-        verdict = "does not apply" if result is None else result.verdict.value
+        status = "does not apply" if result is None else result.status.value
         how = "" if result is None else f" ({result.how})"
-        sys.stdout.write(f"{name:6} {verdict:26} {mutant.breaks}{how}\n")
+        sys.stdout.write(f"{name:6} {status:26} {mutant.breaks}{how}\n")
 
 
 def _say(text: str) -> None:

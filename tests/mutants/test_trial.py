@@ -1,4 +1,4 @@
-"""What a mutant's trial says, told by a tree whose tests end as the script says."""
+"""The status of a mutant, from a tree whose tests end as the script says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from copied_tree import CopiedTree, Outcome
 from mutant import Mutant
-from trial import Baseline, Verdict, try_mutant
+from trial import Baseline, MutantStatus, try_mutant
 
 FIRST, OTHER = "tests/test_one.py::test_first", "tests/test_two.py::test_other"
 MUTANT = Mutant("P4", "some.py", "a", "b", "something is wrong", "test_first")
@@ -39,25 +39,27 @@ class ScriptedTree:
     def stop(self) -> None: ...
 
 
-def verdict(tree: ScriptedTree) -> Verdict:
+def status(tree: ScriptedTree) -> MutantStatus:
     copied = cast("CopiedTree", tree)
     baseline = Baseline([copied])
     baseline.run([FIRST], lambda _: None)
-    return try_mutant(MUTANT, (FIRST, OTHER), copied, baseline).verdict
+    return try_mutant(MUTANT, (FIRST, OTHER), copied, baseline).status
 
 
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        (ScriptedTree(first=FAILED), Verdict.KILLED),
-        (ScriptedTree(first=OVER_TIME), Verdict.KILLED),
-        (ScriptedTree(first=PASSED, others=FAILED), Verdict.KILLED),
-        (ScriptedTree(first=PASSED), Verdict.SURVIVED),
-        (ScriptedTree(first=PASSED, others=NOT_RUN), Verdict.SURVIVED),
-        (ScriptedTree(first=NOT_RUN), Verdict.NOT_RUN),
-        (ScriptedTree(first=FAILED, broken=[FIRST]), Verdict.BROKEN),
-        (ScriptedTree(first=PASSED, others=FAILED, broken=[OTHER]), Verdict.BROKEN),
+        (ScriptedTree(first=FAILED), MutantStatus.KILLED),
+        (ScriptedTree(first=OVER_TIME), MutantStatus.KILLED),
+        (ScriptedTree(first=PASSED, others=FAILED), MutantStatus.KILLED),
+        (ScriptedTree(first=PASSED), MutantStatus.SURVIVED),
+        (ScriptedTree(first=PASSED, others=NOT_RUN), MutantStatus.SURVIVED),
+        (ScriptedTree(first=NOT_RUN), MutantStatus.NOT_RUN),
+        (ScriptedTree(first=FAILED, broken=[FIRST]), MutantStatus.BROKEN),
+        (ScriptedTree(first=PASSED, others=FAILED, broken=[OTHER]), MutantStatus.BROKEN),
     ],
 )
-def test_only_a_test_that_passes_without_the_mutant_and_fails_with_it_kills(tree: ScriptedTree, said: Verdict) -> None:
-    assert verdict(tree) is said
+def test_only_a_test_that_passes_without_the_mutant_and_fails_with_it_kills(
+    tree: ScriptedTree, said: MutantStatus
+) -> None:
+    assert status(tree) is said

@@ -27,7 +27,7 @@ TOGETHER = 10
 """So many tests are run in one go without a mutant."""
 
 
-class Verdict(Enum):
+class MutantStatus(Enum):
     KILLED = "killed"
     SURVIVED = "SURVIVED"
     BROKEN = "BROKEN WITHOUT THE MUTANT"
@@ -36,12 +36,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Result:
-    verdict: Verdict
+    status: MutantStatus
     how: str
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.verdict.value} ({self.how}, {self.seconds:.0f} s)"
+        return f"{self.status.value} ({self.how}, {self.seconds:.0f} s)"
 
 
 class Baseline:
@@ -53,7 +53,7 @@ class Baseline:
         self._seconds: dict[str, float] = {}
         self._failing: dict[str, str] = {}
 
-    def run(self, tests: Iterable[str], tell: Callable[[str], None]) -> None:
+    def run(self, tests: Iterable[str], report: Callable[[str], None]) -> None:
         """Run those that have not been run yet, in all trees at a time; those with Spark together: it starts once."""
         with self._lock:
             missing = sorted(set(tests) - self._seconds.keys() - self._failing.keys())
@@ -63,14 +63,14 @@ class Baseline:
         lots = [*([on_spark] if on_spark else []), *lots]
         left = len(missing)
 
-        def run_lot(lot: list[str], tree: CopiedTree) -> None:
+        def run_group(group: list[str], tree: CopiedTree) -> None:
             nonlocal left
-            self.run_in(tree, lot)
+            self.run_in(tree, group)
             with self._lock:
-                left -= len(lot)
-                tell(f"{len(lot)} tests run without any mutant, {left} to go")
+                left -= len(group)
+                report(f"{len(group)} tests run without any mutant, {left} to go")
 
-        share_out(lots, self._trees, run_lot)
+        share_out(lots, self._trees, run_group)
 
     def run_in(self, tree: CopiedTree, tests: Sequence[str]) -> None:
         """The same in one tree, which nothing is planted in."""
@@ -135,7 +135,7 @@ def first_tests(mutant: Mutant, tests: Sequence[str]) -> list[str]:
 def try_mutant(mutant: Mutant, tests: Sequence[str], tree: CopiedTree, baseline: Baseline) -> Result:
     first = first_tests(mutant, tests)
     if broken := baseline.why_broken(first):
-        return Result(Verdict.BROKEN, broken, 0.0)
+        return Result(MutantStatus.BROKEN, broken, 0.0)
     with tree.planted(mutant):
         outcome = tree.run(first, test_s=baseline.limit_s(first), all_s=ALL_S)
     if (result := _judged(outcome)) is not None:
@@ -147,29 +147,29 @@ def try_mutant(mutant: Mutant, tests: Sequence[str], tree: CopiedTree, baseline:
 def _judged(outcome: Outcome) -> Result | None:
     """None: the mutant is alive."""
     if outcome.is_over_time:
-        return Result(Verdict.KILLED, outcome.problem, outcome.seconds)
+        return Result(MutantStatus.KILLED, outcome.problem, outcome.seconds)
     if outcome.problem:
-        return Result(Verdict.NOT_RUN, outcome.problem, outcome.seconds)
+        return Result(MutantStatus.NOT_RUN, outcome.problem, outcome.seconds)
     if outcome.failed:
-        return Result(Verdict.KILLED, f"by {_short(min(outcome.failed))}", outcome.seconds)
+        return Result(MutantStatus.KILLED, f"by {_short(min(outcome.failed))}", outcome.seconds)
     return None
 
 
 def _try_others(mutant: Mutant, others: Sequence[str], tree: CopiedTree, baseline: Baseline, seconds: float) -> Result:
     """The other tests of the clause, since the one that should have noticed did not."""
     if not others:
-        return Result(Verdict.SURVIVED, f"{mutant.by} passes", seconds)
+        return Result(MutantStatus.SURVIVED, f"{mutant.by} passes", seconds)
     with tree.planted(mutant):
         outcome = tree.run(others, test_s=TEST_S_MOST, all_s=ALL_S)
     seconds += outcome.seconds
     if not outcome.failed:
         how = f"are not run: {outcome.problem}" if outcome.problem else "pass"
-        return Result(Verdict.SURVIVED, f"{mutant.by} passes; {len(others)} other tests {how}", seconds)
+        return Result(MutantStatus.SURVIVED, f"{mutant.by} passes; {len(others)} other tests {how}", seconds)
     killers = sorted(outcome.failed)
     baseline.run_in(tree, [test for test in killers if not baseline.is_known(test)])
     if broken := baseline.why_broken(killers):
-        return Result(Verdict.BROKEN, f"{mutant.by} passes; {broken}", seconds)
-    return Result(Verdict.KILLED, f"{mutant.by} passes; by {_short(killers[0])}", seconds)
+        return Result(MutantStatus.BROKEN, f"{mutant.by} passes; {broken}", seconds)
+    return Result(MutantStatus.KILLED, f"{mutant.by} passes; by {_short(killers[0])}", seconds)
 
 
 def _short(test: str) -> str:

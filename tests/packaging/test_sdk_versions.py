@@ -24,8 +24,8 @@ REQUIREMENTS = {
 SMOKE = (
     "tests/unit/client/test_sdk_internals.py",
     "tests/unit/client/test_messages.py",
-    "tests/unit/client/test_describe.py",
-    "tests/interop/test_letters.py",
+    "tests/unit/client/test_sdk_failures.py",
+    "tests/interop/test_encoded_messages_sdk.py",
     "tests/interop/test_pair_failover.py",
     "tests/interop/test_pair_batches_and_schedules.py",
     "tests/interop/test_pair_receivers.py",

@@ -146,8 +146,8 @@ def _parameters(command: Any) -> list[Any]:
 
 def _row(parameter: Any) -> tuple[str, str, str]:
     text = str(parameter.help or "")
-    told = _DEFAULT.search(text)
-    default = told["value"] if told else _default_of(parameter)
+    stated = _DEFAULT.search(text)
+    default = stated["value"] if stated else _default_of(parameter)
     if parameter.param_type_name == "argument":
         return f"`{parameter.metavar}`", "(required)" if parameter.required else "", text
     value = "" if parameter.is_flag else f" {parameter.metavar}"

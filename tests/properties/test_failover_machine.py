@@ -1,4 +1,4 @@
-"""The failover decision: every pair of state and event, long stories of them, and one beside a model.
+"""The failover decision: every pair of state and event, long sequences of them, and one beside a model.
 
 Times and rules come from a handful of telling values: random numbers seldom get as far as the rare states.
 """
@@ -57,7 +57,7 @@ RULES = [
 ]
 
 
-class Telling(NamedTuple):
+class EventKind(NamedTuple):
     """One kind of event; made at a time, in an epoch."""
 
     kind: type[Event]
@@ -69,19 +69,19 @@ class Telling(NamedTuple):
 
 
 KINDS = [
-    Telling(SendSucceeded, SendSucceeded),
-    Telling(SendFailed, lambda at, epoch: SendFailed(at, epoch, "refused")),
-    Telling(TooManyFailed, lambda at, epoch: TooManyFailed(at, epoch, "60 %", 2)),
-    Telling(TimeCame, TimeCame),
-    Telling(PingSucceeded, PingSucceeded),
-    Telling(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
-    Telling(LinkOpened, LinkOpened),
-    Telling(TrialBegan, TrialBegan),
-    Telling(TrialProvedNothing, TrialProvedNothing),
-    Telling(TrialProvedNothing, lambda at, epoch: TrialProvedNothing(at, epoch, 10.0), is_variant=True),
-    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
-    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
-    Telling(MarkedHealthy, MarkedHealthy),
+    EventKind(SendSucceeded, SendSucceeded),
+    EventKind(SendFailed, lambda at, epoch: SendFailed(at, epoch, "refused")),
+    EventKind(TooManyFailed, lambda at, epoch: TooManyFailed(at, epoch, "60 %", 2)),
+    EventKind(TimeCame, TimeCame),
+    EventKind(PingSucceeded, PingSucceeded),
+    EventKind(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
+    EventKind(LinkOpened, LinkOpened),
+    EventKind(TrialBegan, TrialBegan),
+    EventKind(TrialProvedNothing, TrialProvedNothing),
+    EventKind(TrialProvedNothing, lambda at, epoch: TrialProvedNothing(at, epoch, 10.0), is_variant=True),
+    EventKind(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
+    EventKind(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
+    EventKind(MarkedHealthy, MarkedHealthy),
 ]
 
 
@@ -99,7 +99,7 @@ def test_no_kind_of_event_and_no_kind_of_state_is_forgotten_here() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: Telling) -> None:
+def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: EventKind) -> None:
     for rules, at in product(RULES, (100.0, 110.0)):
         after, effects = step(state, kind.at(at, EPOCH), rules)
         assert isinstance(after, get_args(State))
@@ -112,25 +112,25 @@ def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: Telling
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
-def test_news_of_another_epoch_change_nothing(state: State, kind: Telling, epoch: int) -> None:
+def test_events_of_another_epoch_change_nothing(state: State, kind: EventKind, epoch: int) -> None:
     for rules in RULES:
         assert step(state, kind.at(200.0, epoch), rules) == (state, ())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_whoever_changes_sides_is_told_of_it(state: State, kind: Telling) -> None:
+def test_a_change_of_sides_is_reported(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, effects = step(state, kind.at(200.0, EPOCH), rules)
-        told = {effect.name for effect in effects if isinstance(effect, ReportEvent)}
+        reported = {effect.name for effect in effects if isinstance(effect, ReportEvent)}
         was_over, is_over = isinstance(state, FailedOver), isinstance(after, FailedOver)
-        assert ("failed_over" in told) == (is_over and not was_over)
-        assert ("recovered" in told) == (was_over and not is_over)
+        assert ("failed_over" in reported) == (is_over and not was_over)
+        assert ("recovered" in reported) == (was_over and not is_over)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state: State, kind: Telling) -> None:
+def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, _ = step(state, kind.at(200.0, EPOCH), rules)
         if isinstance(state, FailedOver) and isinstance(after, FailedOver):
@@ -139,7 +139,7 @@ def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: Telling) -> None:
+def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, _ = step(state, kind.at(200.0, EPOCH), rules)
         was_tried = isinstance(state, FailedOver) and state.is_tried
@@ -148,11 +148,11 @@ def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: Telling
             assert may_try(state, 200.0)
 
 
-# --- stories ---
+# --- sequences of events ---
 
 
 @dataclass
-class Clerk:
+class EntityDriver:
     """Carries out orders as any shell would: one wake and one ping at most, newer orders replace older ones."""
 
     rules: Rules
@@ -194,7 +194,7 @@ class Clerk:
     def try_secondary(self) -> None:
         raise AssertionError("the machine knows one entity only")
 
-    def happens(self, kind: Telling, *, late: bool) -> None:
+    def happens(self, kind: EventKind, *, late: bool) -> None:
         """A ping's outcome uses up the ping that was ordered, a wake in time uses up the order to be woken."""
         if not late and kind.kind in (PingSucceeded, PingFailed, LinkOpened):
             self.ping_at = None
@@ -212,19 +212,19 @@ TALES = st.lists(
 
 @settings(max_examples=examples(300))
 @given(TALES, st.sampled_from(RULES))
-def test_in_every_story_orders_are_pending_exactly_while_they_are_needed(
-    tale: list[tuple[Telling, float, bool]], rules: Rules
+def test_in_every_sequence_orders_are_pending_exactly_while_they_are_needed(
+    sequence: list[tuple[EventKind, float, bool]], rules: Rules
 ) -> None:
-    clerk = Clerk(rules)
-    for kind, gap_s, late in tale:
-        clerk.at += gap_s
-        before = clerk.state
-        clerk.happens(kind, late=late)
-        assert (clerk.wake_at is not None) == isinstance(clerk.state, Suspect)
-        assert (clerk.ping_at is not None) == is_pinged(clerk.state)
-        changed_side = isinstance(before, FailedOver) != isinstance(clerk.state, FailedOver)
+    driver = EntityDriver(rules)
+    for kind, gap_s, late in sequence:
+        driver.at += gap_s
+        before = driver.state
+        driver.happens(kind, late=late)
+        assert (driver.wake_at is not None) == isinstance(driver.state, Suspect)
+        assert (driver.ping_at is not None) == is_pinged(driver.state)
+        changed_side = isinstance(before, FailedOver) != isinstance(driver.state, FailedOver)
         absolved = isinstance(before, Suspect) and kind.kind is MarkedHealthy and not late
-        assert clerk.state.epoch - before.epoch == (changed_side or absolved)
+        assert driver.state.epoch - before.epoch == (changed_side or absolved)
 
 
 # --- beside a model ---
@@ -233,12 +233,12 @@ CHANCES = st.sampled_from([0.0, 0.5, 1.0])
 
 
 class EntityBesideModel(RuleBasedStateMachine):
-    """The machine and its clerk beside what a person would write down: since when it fails, and how pings went."""
+    """The machine and its driver beside what a person would write down: since when it fails, and how pings went."""
 
     @initialize(rules=st.sampled_from(RULES))
     def begin(self, rules: Rules) -> None:
         self.terms = rules
-        self.clerk = Clerk(rules)
+        self.driver = EntityDriver(rules)
         self.primary_is_up = True
         self.failing_since: float | None = None
         self.is_over = False
@@ -263,12 +263,12 @@ class EntityBesideModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over)
     @rule(chance=CHANCES)
     def somebody_sends(self, chance: float) -> None:
-        at, epoch = self.clerk.at, self.clerk.state.epoch
+        at, epoch = self.driver.at, self.driver.state.epoch
         if self.primary_is_up:
-            self.clerk.feed(SendSucceeded(at, epoch))
+            self.driver.feed(SendSucceeded(at, epoch))
             self.failing_since = None
         else:
-            self.clerk.feed(SendFailed(at, epoch, "down", chance))
+            self.driver.feed(SendFailed(at, epoch, "down", chance))
             self.failing_since = at if self.failing_since is None else self.failing_since
             if self.terms.failover_interval_s == 0:
                 self._leaves(stays=False, pings_needed=1)
@@ -282,91 +282,91 @@ class EntityBesideModel(RuleBasedStateMachine):
     def somebody_would_try_the_primary(self) -> None:
         """A send of a failed over entity: it tries if it may, else it takes the detour."""
         may = self._may_try()
-        assert may_try(self.clerk.state, self.clerk.at) == may
-        self.clerk.feed(TrialBegan(self.clerk.at, self.clerk.state.epoch))
+        assert may_try(self.driver.state, self.driver.at) == may
+        self.driver.feed(TrialBegan(self.driver.at, self.driver.state.epoch))
         self.is_tried |= may
 
     @precondition(lambda self: self.is_tried)
     @rule(outcome=st.sampled_from(["answer", "answer", "busy", "nothing"]), chance=CHANCES)
     def a_trial_ends(self, outcome: str, chance: float) -> None:
-        at, epoch = self.clerk.at, self.clerk.state.epoch
+        at, epoch = self.driver.at, self.driver.state.epoch
         self.is_tried = False
         if outcome != "answer":
             self.rests_until = at + (10.0 if outcome == "busy" else 0.0)
-            self.clerk.feed(TrialProvedNothing(at, epoch, self.rests_until - at))
+            self.driver.feed(TrialProvedNothing(at, epoch, self.rests_until - at))
             self.pings_in_a_row = min(self.pings_in_a_row, self.pings_needed - 1)
         elif self.primary_is_up:
-            self.clerk.feed(SendSucceeded(at, epoch))
+            self.driver.feed(SendSucceeded(at, epoch))
             if not self.stays:
                 self._is_well()
         else:
-            self.clerk.feed(SendFailed(at, epoch, "down", chance))
+            self.driver.feed(SendFailed(at, epoch, "down", chance))
             self.pings_in_a_row = 0
 
-    @precondition(lambda self: self.clerk.history and self.clerk.history[0].epoch < self.clerk.state.epoch)
+    @precondition(lambda self: self.driver.history and self.driver.history[0].epoch < self.driver.state.epoch)
     @rule(data=st.data())
     def an_old_send_ends(self, data: st.DataObject) -> None:
-        epochs = sorted({state.epoch for state in self.clerk.history} - {self.clerk.state.epoch})
+        epochs = sorted({state.epoch for state in self.driver.history} - {self.driver.state.epoch})
         epoch = data.draw(st.sampled_from(epochs))
-        self.clerk.feed(data.draw(st.sampled_from(KINDS)).at(self.clerk.at, epoch))
+        self.driver.feed(data.draw(st.sampled_from(KINDS)).at(self.driver.at, epoch))
 
     @rule(stays=st.booleans(), chance=CHANCES)
     def somebody_forces_a_failover(self, stays: bool, chance: float) -> None:
-        self.clerk.feed(FailoverForced(self.clerk.at, self.clerk.state.epoch, "drill", stays, chance))
+        self.driver.feed(FailoverForced(self.driver.at, self.driver.state.epoch, "drill", stays, chance))
         if not self.is_over:
             self._leaves(stays=stays, pings_needed=1)
         elif stays != self.stays:
-            self.stays, self.pings_in_a_row, self.last_ping_at = stays, 0, self.clerk.at
+            self.stays, self.pings_in_a_row, self.last_ping_at = stays, 0, self.driver.at
 
     @rule()
     def somebody_marks_it_as_healthy(self) -> None:
-        self.clerk.feed(MarkedHealthy(self.clerk.at, self.clerk.state.epoch))
+        self.driver.feed(MarkedHealthy(self.driver.at, self.driver.state.epoch))
         self._is_well()
 
     @precondition(lambda self: not self.is_over)
     @rule(pings_needed=st.sampled_from([1, 2, 4]), chance=CHANCES)
     def too_many_sends_fail(self, pings_needed: int, chance: float) -> None:
-        self.clerk.feed(TooManyFailed(self.clerk.at, self.clerk.state.epoch, "60 %", pings_needed, chance))
+        self.driver.feed(TooManyFailed(self.driver.at, self.driver.state.epoch, "60 %", pings_needed, chance))
         self._leaves(stays=False, pings_needed=pings_needed)
 
     @rule(seconds=st.sampled_from([1.0, 9.0, 10.0, 27.0, 33.0]), chance=CHANCES)
     def time_passes(self, seconds: float, chance: float) -> None:
-        until = self.clerk.at + seconds
-        while (due := min(filter(None, (self.clerk.wake_at, self.clerk.ping_at)), default=until + 1)) <= until:
-            self.clerk.at = due
-            if due == self.clerk.wake_at:
-                self.clerk.wake_at = None
-                self.clerk.feed(TimeCame(due, self.clerk.state.epoch, chance))
+        until = self.driver.at + seconds
+        while (due := min(filter(None, (self.driver.wake_at, self.driver.ping_at)), default=until + 1)) <= until:
+            self.driver.at = due
+            if due == self.driver.wake_at:
+                self.driver.wake_at = None
+                self.driver.feed(TimeCame(due, self.driver.state.epoch, chance))
                 self._looks_at_the_clock(due)
             else:
                 self._pings(due, chance)
-        self.clerk.at = until
+        self.driver.at = until
         self._looks_at_the_clock(until)
 
     @precondition(lambda self: self.is_over and not self.stays)
     @rule(answers=st.lists(st.booleans(), min_size=1, max_size=6), chance=CHANCES)
     def pings_are_answered(self, answers: list[bool], chance: float) -> None:
         for is_up in answers:
-            if self.clerk.ping_at is not None:
-                self.primary_is_up, self.clerk.at = is_up, max(self.clerk.at, self.clerk.ping_at)
-                self._pings(self.clerk.ping_at, chance)
+            if self.driver.ping_at is not None:
+                self.primary_is_up, self.driver.at = is_up, max(self.driver.at, self.driver.ping_at)
+                self._pings(self.driver.ping_at, chance)
 
     # what a person would write down
 
     def _looks_at_the_clock(self, now: float) -> None:
         if self.failing_since is not None and now >= self.failing_since + self.terms.failover_interval_s:
-            assert isinstance(self.clerk.state, FailedOver), "nobody woke it in time"
+            assert isinstance(self.driver.state, FailedOver), "nobody woke it in time"
             self._leaves(stays=False, pings_needed=1, at=self.failing_since + self.terms.failover_interval_s)
 
     def _leaves(self, *, stays: bool, pings_needed: int, at: float | None = None) -> None:
         self.is_over, self.stays, self.failing_since, self.pings_in_a_row = True, stays, None, 0
         self.pings_needed = max(pings_needed, self.terms.pings_to_return)
-        self.last_ping_at = self.clerk.at if at is None else at
+        self.last_ping_at = self.driver.at if at is None else at
         self.is_tried, self.rests_until = False, 0.0
 
     def _may_try(self) -> bool:
         is_ready = self.is_over and not self.stays and self.pings_in_a_row >= self.pings_needed
-        return is_ready and not self.is_tried and self.clerk.at >= self.rests_until
+        return is_ready and not self.is_tried and self.driver.at >= self.rests_until
 
     def _is_well(self) -> None:
         self.is_over, self.stays, self.failing_since, self.is_tried = False, False, None, False
@@ -376,47 +376,47 @@ class EntityBesideModel(RuleBasedStateMachine):
         assert not self.stays
         shortest, longest = ((1 + sign * JITTER) * self.terms.ping_interval_s for sign in (-1, 1))
         assert shortest - 1e-6 <= at - self.last_ping_at <= longest + 1e-6
-        self.last_ping_at, self.clerk.ping_at = at, None
-        epoch = self.clerk.state.epoch
+        self.last_ping_at, self.driver.ping_at = at, None
+        epoch = self.driver.state.epoch
         if self.primary_is_up and self.by_link:
             is_enough = self.terms.keeps_order and self._may_try()
-            self.clerk.feed(LinkOpened(at, epoch, chance))
+            self.driver.feed(LinkOpened(at, epoch, chance))
             self.pings_in_a_row = min(self.pings_in_a_row + 1, self.pings_needed)
             if is_enough:
                 self._is_well()
         elif self.primary_is_up:
-            self.clerk.feed(PingSucceeded(at, epoch, chance))
+            self.driver.feed(PingSucceeded(at, epoch, chance))
             self.pings_in_a_row += 1
             if self.pings_in_a_row >= self.pings_needed:
                 self._is_well()
         else:
-            self.clerk.feed(PingFailed(at, epoch, "down", chance))
+            self.driver.feed(PingFailed(at, epoch, "down", chance))
             self.pings_in_a_row = 0
 
     # what must agree
 
     @invariant()
     def the_side_is_the_models(self) -> None:
-        assert isinstance(self.clerk.state, FailedOver) == self.is_over
+        assert isinstance(self.driver.state, FailedOver) == self.is_over
 
     @invariant()
     def a_suspicion_is_the_models(self) -> None:
-        assert isinstance(self.clerk.state, Suspect) == (self.failing_since is not None)
+        assert isinstance(self.driver.state, Suspect) == (self.failing_since is not None)
 
     @invariant()
     def orders_are_pending_exactly_while_they_are_needed(self) -> None:
-        assert (self.clerk.wake_at is not None) == (self.failing_since is not None)
-        assert (self.clerk.ping_at is not None) == (self.is_over and not self.stays)
+        assert (self.driver.wake_at is not None) == (self.failing_since is not None)
+        assert (self.driver.ping_at is not None) == (self.is_over and not self.stays)
 
     @invariant()
     def there_is_a_trial_exactly_while_a_message_is_on_its_way(self) -> None:
-        assert (isinstance(self.clerk.state, FailedOver) and self.clerk.state.is_tried) == self.is_tried
-        assert may_try(self.clerk.state, self.clerk.at) == self._may_try()
+        assert (isinstance(self.driver.state, FailedOver) and self.driver.state.is_tried) == self.is_tried
+        assert may_try(self.driver.state, self.driver.at) == self._may_try()
 
     @invariant()
     def epochs_never_go_back(self) -> None:
-        if self.clerk.history:
-            assert self.clerk.state.epoch - self.clerk.history[-1].epoch in (0, 1)
+        if self.driver.history:
+            assert self.driver.state.epoch - self.driver.history[-1].epoch in (0, 1)
 
 
 TestEntityBesideModel = EntityBesideModel.TestCase

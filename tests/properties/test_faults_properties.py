@@ -1,4 +1,4 @@
-"""Whatever faults are given: the book keeps to their scopes, their lengths and its own announcements."""
+"""Whatever faults are given: the table keeps to their scopes, their lengths and its own announcements."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ paths = st.sampled_from([None, *ENTITIES, "ORDERS/$deadletterqueue", "invoices/$
 questions = st.lists(st.tuples(operations, paths, st.integers(0, 800)), max_size=40)
 
 
-def book_of(values: list[dict[str, Any]], chance: st.DataObject | None = None) -> FaultTable:
-    book = FaultTable(lambda: 0.5 if chance is None else chance.draw(st.floats(0, 0.999)))
+def table_of(values: list[dict[str, Any]], chance: st.DataObject | None = None) -> FaultTable:
+    table = FaultTable(lambda: 0.5 if chance is None else chance.draw(st.floats(0, 0.999)))
     for each in values:
-        book.add(read_fault(each), NOW)
-    return book
+        table.add(read_fault(each), NOW)
+    return table
 
 
 @given(faults())
@@ -71,10 +71,10 @@ def test_a_fault_survives_being_written_down(values: dict[str, Any]) -> None:
 def test_a_ruling_is_always_possible_and_inside_its_bounds(
     values: list[dict[str, Any]], asked: list[tuple[Operation, str | None, int]], data: st.DataObject
 ) -> None:
-    book, now_ms = book_of(values, data), NOW
+    table, now_ms = table_of(values, data), NOW
     for operation, path, wait_ms in asked:
         now_ms += wait_ms
-        match book.decide(operation, path, now_ms):
+        match table.decide(operation, path, now_ms):
             case Proceed(delay_ms=delay_ms, late_ms=late_ms, unanswered=unanswered):
                 assert 0 <= delay_ms <= 6 * 1_000
                 assert 0 <= late_ms <= LATE_MS_MAX
@@ -91,10 +91,10 @@ def test_a_ruling_is_always_possible_and_inside_its_bounds(
 def test_faults_elsewhere_change_nothing_here(
     values: list[dict[str, Any]], operation: Operation, path: str | None
 ) -> None:
-    """Taking away every fault whose scope does not cover the entity leaves the ruling as it was."""
+    """Taking away every fault whose scope does not cover the entity leaves the decision as it was."""
     entity = None if path is None else path.lower().partition("/$")[0]
     here = [each for each in values if read_fault(each).scope.matcher().covers(entity)]
-    with_all, with_own = book_of(values).decide(operation, path, NOW), book_of(here).decide(operation, path, NOW)
+    with_all, with_own = table_of(values).decide(operation, path, NOW), table_of(here).decide(operation, path, NOW)
     assert type(with_all) is type(with_own)
     if isinstance(with_all, Proceed) or not isinstance(with_own, Refuse):
         assert with_all == with_own
@@ -109,25 +109,25 @@ def test_faults_elsewhere_change_nothing_here(
 def test_nothing_changes_before_the_announced_time_and_something_does_then(
     values: list[dict[str, Any]], wait_ms: int
 ) -> None:
-    book = book_of(values)
-    version, due_ms = book.version, book.next_change_ms()
+    table = table_of(values)
+    version, due_ms = table.version, table.next_change_ms()
     moment = NOW + wait_ms if due_ms is None else min(NOW + wait_ms, due_ms - 1)
-    book.advance(moment)
-    assert (book.version, book.next_change_ms()) == (version, due_ms)
+    table.advance(moment)
+    assert (table.version, table.next_change_ms()) == (version, due_ms)
     if due_ms is not None:
-        book.advance(due_ms)
-        assert book.version > version
+        table.advance(due_ms)
+        assert table.version > version
 
 
 @given(fault_lists)
 def test_in_the_end_only_the_faults_without_a_length_remain(values: list[dict[str, Any]]) -> None:
-    book = book_of(values)
+    table = table_of(values)
     endless = [each for each in values if each["length_ms"] is None and each["fault"] != "restart"]
-    assert len(book.active(NOW + 10_000_000)) == len(endless)
-    book.clear()
-    assert book.is_quiet
-    assert book.next_change_ms() is None
-    assert {book.decide(operation, "orders", NOW + 10_000_000) for operation in Operation} == {PROCEED}
+    assert len(table.active(NOW + 10_000_000)) == len(endless)
+    table.clear()
+    assert table.is_quiet
+    assert table.next_change_ms() is None
+    assert {table.decide(operation, "orders", NOW + 10_000_000) for operation in Operation} == {PROCEED}
 
 
 @given(
@@ -135,16 +135,16 @@ def test_in_the_end_only_the_faults_without_a_length_remain(values: list[dict[st
 )
 def test_slow_keeps_the_order_and_its_bounds(delay: int, jitter: int, asked: list[tuple[int, float]]) -> None:
     rolls = iter([roll for _, roll in asked])
-    book = FaultTable(lambda: next(rolls))
-    book.add(read_fault({"fault": "slow", "delay_ms": delay + 1, "jitter_ms": jitter}), NOW)
+    table = FaultTable(lambda: next(rolls))
+    table.add(read_fault({"fault": "slow", "delay_ms": delay + 1, "jitter_ms": jitter}), NOW)
     now_ms, last_due_ms = NOW, 0
     for wait_ms, _ in asked:
         now_ms += wait_ms
-        ruling = book.decide(Operation.SEND, "orders", now_ms)
-        assert isinstance(ruling, Proceed)
-        assert delay + 1 <= ruling.delay_ms <= delay + 1 + jitter
-        assert now_ms + ruling.delay_ms >= last_due_ms
-        last_due_ms = now_ms + ruling.delay_ms
+        decision = table.decide(Operation.SEND, "orders", now_ms)
+        assert isinstance(decision, Proceed)
+        assert delay + 1 <= decision.delay_ms <= delay + 1 + jitter
+        assert now_ms + decision.delay_ms >= last_due_ms
+        last_due_ms = now_ms + decision.delay_ms
 
 
 @settings(max_examples=examples(200))

@@ -43,7 +43,7 @@ class World:
         self.under_way: list[Batch] = []
         self.moved: list[tuple[int, Came]] = []
         self.accepted: set[int] = set()
-        """Numbers of letters whose sender heard that they were taken."""
+        """Numbers of messages whose sender heard that they were taken."""
         self.looks: list[tuple[int, int, bool]] = []
         self.number = 0
 
@@ -101,7 +101,7 @@ class World:
                 self.fences.seen_empty(queue, began)
 
     def steal(self, pick: int) -> None:
-        """Somebody else takes a letter."""
+        """Somebody else takes a message."""
         queue = self.queues[pick % len(QUEUES)]
         if queue:
             queue.pop()
@@ -110,8 +110,8 @@ class World:
         return batches[pick % len(batches)] if batches else None
 
     def check(self) -> None:
-        for letters in self.queues.values():
-            for came in letters:
+        for messages in self.queues.values():
+            for came in messages:
                 if came.sequence in self.accepted:
                     key = key_of(came.path, came.session_id)
                     assert self.fences.stands_before(key)
@@ -137,7 +137,7 @@ def test_a_copy_from_before_a_fence_does_not_count_as_one_of_those_behind_it() -
     world.hear(0, in_doubt=False)
     world.move(0)
     assert not world.fences.stands_before(KEYS[0])
-    world.depart(2, uses_old_id=True)  # two letters with one id
+    world.depart(2, uses_old_id=True)  # two messages with one id
     world.store(0)
     world.hear(0, in_doubt=False)
     world.repeat(0)

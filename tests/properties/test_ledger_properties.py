@@ -43,7 +43,7 @@ def a_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def told(event: Event) -> list[object]:
+def content(event: Event) -> list[object]:
     return [getattr(event, name) for name in EVENT_FIELDS]
 
 
@@ -62,7 +62,7 @@ def test_any_events_are_read_back_as_they_were_recorded(events: list[Event], seg
         reader = LedgerReader(directory)
         records = list(reader.records())
         assert reader.problems == []
-        assert [told(record) for record in own_records(records)] == [told(event) for event in events]
+        assert [content(record) for record in own_records(records)] == [content(event) for event in events]
 
 
 @settings(deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ordered_backlog import BUSY, REFUSED, OrderedYard, name_of
+from ordered_backlog import BUSY, REFUSED, OrderedPumpHarness, name_of
 from seeds import examples
 
 from twinbus.amqp.outcomes import ACCEPTED, Error, Outcome, Rejected
@@ -29,12 +29,12 @@ steps = st.lists(st.one_of(*often, links, gaps, renewals, refusals, pauses), min
 
 class World:
     def __init__(self, prefetch: int) -> None:
-        self.yard = OrderedYard(prefetch=prefetch, batch_bytes_max=1_800, backoff_s=(0.1, 2), busy_s=0.2)
+        self.harness = OrderedPumpHarness(prefetch=prefetch, batch_bytes_max=1_800, backoff_s=(0.1, 2), busy_s=0.2)
         self.sent: dict[tuple[str, str | None], list[str]] = {key: [] for key in KEYS}
         self.refused: set[str] = set()
         self.replies = {"orders": 0, "other": 0}
         for path in self.replies:
-            self.yard.replies[path] = lambda messages, path=path: self._reply(path, messages)  # type: ignore[misc]
+            self.harness.replies[path] = lambda messages, path=path: self._reply(path, messages)  # type: ignore[misc]
 
     def _reply(self, path: str, messages: list[bytes]) -> Outcome | str:
         if any(name_of(each)[1] in self.refused for each in messages):
@@ -42,46 +42,46 @@ class World:
         return REPLIES[self.replies[path]]
 
     def do(self, name: str, what: object, more: int) -> None:
-        yard = self.yard
+        harness = self.harness
         match name, what:
             case "put", int(index):
                 for _ in range(more):
                     message_id = f"m{sum(map(len, self.sent.values()))}"
                     self.sent[KEYS[index]].append(message_id)
-                    yard.put(*KEYS[index], message_id, size=300)
+                    harness.put(*KEYS[index], message_id, size=300)
             case "gap", int(width):
-                yard.next_sequence += width
+                harness.next_sequence += width
             case "wait", (int() | float()) as seconds:
-                yard.run(seconds)
+                harness.run(seconds)
             case "link", bool(frees):
-                yard.lose_link(frees_locks=frees)
-                yard.attach()
+                harness.lose_link(frees_locks=frees)
+                harness.attach()
             case "reply", str(path):
                 self.replies[path] = more
             case "renew", bool(works):
-                yard.are_locks_renewed = works
+                harness.are_locks_renewed = works
             case "refuse", int(number):
                 self.refused.add(f"m{number}")
             case "lock", int(count):
-                yard.lock_strangely(count)
-            case "answer", int(place) if yard.later:
-                yard.answer(place % len(yard.later), REPLIES[more])
+                harness.lock_strangely(count)
+            case "answer", int(place) if harness.later:
+                harness.answer(place % len(harness.later), REPLIES[more])
             case "pause", True:
-                yard.pump.pause()
+                harness.pump.pause()
             case "pause", False:
-                yard.pump.resume()
+                harness.pump.resume()
 
     def check_order(self) -> None:
         for (path, session_id), sent in self.sent.items():
-            places = [sent.index(name) for name in self.yard.first_copies(path, session_id)]
+            places = [sent.index(name) for name in self.harness.first_copies(path, session_id)]
             assert places == sorted(places)
 
     def calm_down(self) -> None:
         self.replies = {"orders": 0, "other": 0}
-        self.yard.are_locks_renewed = True
-        self.yard.later.clear()
-        self.yard.pump.resume()
-        self.yard.run(400)
+        self.harness.are_locks_renewed = True
+        self.harness.later.clear()
+        self.harness.pump.resume()
+        self.harness.run(400)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -95,9 +95,9 @@ def test_first_copies_of_a_key_are_in_order_and_all_come_home(
         world.check_order()
     world.calm_down()
     world.check_order()
-    assert not world.yard.stored, "the drain finishes once nothing fails any more"
+    assert not world.harness.stored, "the drain finishes once nothing fails any more"
     for (path, session_id), sent in world.sent.items():
-        missing = set(sent) - set(world.yard.first_copies(path, session_id))
+        missing = set(sent) - set(world.harness.first_copies(path, session_id))
         assert missing <= world.refused
-    told = {came.mark for came in world.yard.witness.letters}
-    assert len(told) == sum(map(len, world.sent.values())), "the witness heard of all of them"
+    seen = {came.mark for came in world.harness.witness.messages}
+    assert len(seen) == sum(map(len, world.sent.values())), "the witness heard of all of them"

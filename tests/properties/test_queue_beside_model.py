@@ -60,7 +60,7 @@ LOCK_MS, LATE_MS, FAILURES_MAX = 5_000, 1_000, 2
 R = TypeVar("R")
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
 LOCKED, DELETED = ReceiveMode.PEEK_LOCK, ReceiveMode.RECEIVE_AND_DELETE
-VERDICTS: tuple[SettlementOutcome, ...] = (Complete(), Abandon(), Defer(), DeadLetter(), Release())
+OUTCOMES: tuple[SettlementOutcome, ...] = (Complete(), Abandon(), Defer(), DeadLetter(), Release())
 
 
 @dataclass
@@ -110,10 +110,10 @@ class Model:
             (at for at, each in self.messages.items() if each.token == token and each.locked_until_ms > now_ms), None
         )
 
-    def settle(self, sequence: int, verdict: SettlementOutcome) -> None:
+    def settle(self, sequence: int, outcome: SettlementOutcome) -> None:
         message = self.messages[sequence]
         message.token = None
-        match verdict:
+        match outcome:
             case Complete():
                 del self.messages[sequence]
             case Abandon():
@@ -241,17 +241,17 @@ class QueueBesideModel(RuleBasedStateMachine):
         return data.draw(st.sampled_from([*held, *self.tokens[-2:]]))
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
-    def settle(self, data: st.DataObject, verdict: SettlementOutcome) -> None:
+    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
+    def settle(self, data: st.DataObject, outcome: SettlementOutcome) -> None:
         token = self.draw_token(data)
         sequence = self.model.by_token(token, self.now_ms)
-        answer = self.ask(SettleMessages(QUEUE, (token,), verdict))
+        answer = self.ask(SettleMessages(QUEUE, (token,), outcome))
         assert isinstance(answer, Settled)
         if sequence is None:
             assert isinstance(answer.failures[token], LockLost)
         else:
             assert answer.failures == {}
-            self.model.settle(sequence, verdict)
+            self.model.settle(sequence, outcome)
         self.sweep()
 
     @precondition(lambda self: self.tokens)

@@ -145,15 +145,15 @@ def test_a_right_that_is_lost_is_always_announced(
     puts: list[tuple[str, frozenset[Right], int, int, bool]], path: str, right: Right
 ) -> None:
     """Whoever looks again at every review never sees a right gone that was there at the look before."""
-    book, now_ms, had = ClaimBook(), 0, False
+    held_claims, now_ms, had = ClaimBook(), 0, False
     for resource, granted, life_ms, pause_ms, is_for_one in puts:
         for _ in range(pause_ms):
             now_ms += 1
-            has = book.has(path, right, now_ms)
-            if book.review_ms is not None and book.review_ms <= now_ms:
-                book.reviewed(now_ms)
+            has = held_claims.has(path, right, now_ms)
+            if held_claims.review_ms is not None and held_claims.review_ms <= now_ms:
+                held_claims.reviewed(now_ms)
             else:
                 assert has or not had
             had = has
-        book.add(Claim(resource.lower(), granted, now_ms + life_ms, is_for_one), now_ms)
-        had = had or book.has(path, right, now_ms)
+        held_claims.add(Claim(resource.lower(), granted, now_ms + life_ms, is_for_one), now_ms)
+        had = had or held_claims.has(path, right, now_ms)

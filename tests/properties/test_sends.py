@@ -74,10 +74,10 @@ class Watched(ScriptedBus):
                 if call.entity.side is NamespaceSide.BACKLOG:
                     self._check_trial(call)
                 self._bother(name, "primary", self.primary)
-            case ToBacklog(queue, letters, _):
+            case ToBacklog(queue, encoded, _):
                 assert self.pair.secondary.is_open, "nobody sends to a secondary that cannot be connected to"
                 assert self.pair.rotation.is_available(queue, self.at), "a lost queue is left alone"
-                self._bother(letters[0].decode(), queue, self.backlog[queue])
+                self._bother(encoded[0].decode(), queue, self.backlog[queue])
         assert not isinstance(ask, ToPrimary | ToBacklog | Probe) or ask.timeout_s > 0
         super()._perform(call, ask)
 
@@ -159,14 +159,14 @@ FIRST_WORDS = st.lists(st.sampled_from(REPLIES), max_size=4)
     st.lists(FIRST_WORDS, min_size=1, max_size=3),
     st.lists(STEPS, min_size=3, max_size=30),
 )
-def test_every_send_ends_and_its_receipt_tells_the_truth(
-    rules: Rules, weather: Reply, queues: list[list[Reply]], tale: list[tuple[float, str, Reply, int]]
+def test_every_send_ends_and_its_receipt_is_true(
+    rules: Rules, usual: Reply, queues: list[list[Reply]], sequence: list[tuple[float, str, Reply, int]]
 ) -> None:
     bus = Watched(rules, queues=len(queues))
-    bus.primary.always = bus.probe.always = weather
+    bus.primary.always = bus.probe.always = usual
     for place, words in zip(bus.backlog, queues, strict=True):
         place.says(*words)
-    for gap_s, deed, reply, queue in tale:
+    for gap_s, deed, reply, queue in sequence:
         bus.run_until(bus.at + gap_s)
         act(bus, deed, reply, queue)
         check_orders(bus)

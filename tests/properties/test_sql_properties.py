@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from message_on_paper import MessageOnPaper
+from rule_message import RuleMessage
 from seeds import examples
 from sql_model import Model, Wrong
 
@@ -58,7 +58,7 @@ TEXTS = st.text(max_size=40) | st.lists(WORDS, max_size=25).map(" ".join) | st.l
 @example("1" * 1024)
 @example("a=1" + "+1" * 510)
 def test_any_text_is_a_rule_or_an_sql_error(text: str) -> None:
-    message = MessageOnPaper({"a": 1}, {"Label": "x"})
+    message = RuleMessage({"a": 1}, {"Label": "x"})
     with contextlib.suppress(SqlError, FilterError):
         assert compile_filter(text, {"p": "x"}).matches(message) in (True, False, None)
     with contextlib.suppress(SqlError, FilterError):
@@ -169,13 +169,13 @@ def _outcome(ask: Any, *failures: type[Exception]) -> object:
 def test_a_filter_answers_as_the_slow_model_does(tree: Any, message: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with contextlib.suppress(SqlError):  # a pattern that no message can make right
         condition = Compiler({}, _no_id).condition(tree)
-        quick = _outcome(lambda: condition(MessageOnPaper(*message)), FilterError)
+        quick = _outcome(lambda: condition(RuleMessage(*message)), FilterError)
         assert quick == _outcome(lambda: Model(*message).answer(tree), Wrong)
 
 
 @given(st.sampled_from([1, "a", 2.5, True]), MESSAGES)
 def test_a_parameter_is_worth_as_much_as_a_constant(value: Any, message: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    view = MessageOnPaper(*message)
+    view = RuleMessage(*message)
     with_constant = Compiler({}, _no_id).condition(_about(Constant(value)))
     with_parameter = Compiler({"@P": value}, _no_id).condition(_about(ParameterRef("p")))
     assert _outcome(lambda: with_constant(view), FilterError) == _outcome(lambda: with_parameter(view), FilterError)
@@ -221,7 +221,7 @@ def test_the_index_finds_what_asking_every_filter_finds(
             kept[rule] = correlation
     assert len(index) == len(kept)
     for message in messages:
-        view = MessageOnPaper(*message)
+        view = RuleMessage(*message)
         assert sorted(index.match(view)) == sorted(rule for rule, one in kept.items() if one.matches(view))
 
 
@@ -230,5 +230,5 @@ def test_a_correlation_filter_is_the_sql_filter_with_equal_signs(asked: Any) -> 
     correlation = CorrelationCondition(label="x", properties={"color": asked})
     sql = compile_filter("sys.Label = 'x' AND color = @asked", {"asked": asked})
     for label in ("x", "y", None):
-        view = MessageOnPaper({"Color": asked}, {"Label": label} if label else {})
+        view = RuleMessage({"Color": asked}, {"Label": label} if label else {})
         assert correlation.matches(view) is (sql.matches(view) is True)

@@ -37,7 +37,7 @@ class Result:
     """What pytest said, in a line."""
 
     @property
-    def verdict(self) -> str:
+    def status(self) -> str:
         return SKIPPED if self.outcome == FAILED and self.name in NOT_APPLICABLE else self.outcome
 
     @property
@@ -82,10 +82,10 @@ def written_page(release: str, results: list[Result]) -> str:
 
 
 def _summary(results: list[Result]) -> str:
-    counts = Counter(result.verdict for result in results)
+    counts = Counter(result.status for result in results)
     return f"Of {len(results)} tests " + ", ".join(f"{counts[each]} {each}" for each in (PASSED, FAILED, SKIPPED)) + "."
 
 
 def _table(file: str, results: list[Result]) -> str:
-    rows = [f"| `{result.name}` | {result.verdict} | {result.why} |" for result in results]
+    rows = [f"| `{result.name}` | {result.status} | {result.why} |" for result in results]
     return "\n".join([f"## {file}", "", "| test | result | why |", "|---|---|---|", *rows, ""])

@@ -48,7 +48,7 @@ Asking = (
 
 
 class Answer(Enum):
-    """What a sender was told."""
+    """What a sender was answered."""
 
     NONE = "nothing yet"
     STORED = "stored"
@@ -79,7 +79,7 @@ class Home:
     """Its creation was answered, its deletion not yet asked for."""
     is_gone: bool = False
     last_sequence: int = 0
-    """The highest sequence that a sender was told."""
+    """The highest sequence number that a sender was answered."""
     owners: dict[tuple[bool, int], str] = field(default_factory=dict)
     """Which message was seen under a sequence, in the queue (False) or among its dead letters (True)."""
 
@@ -125,7 +125,7 @@ class Account:
     answer: Answer = Answer.NONE
     ending: Ending | None = None
     sequence: int = 0
-    """What its sender was told."""
+    """What its sender was answered."""
     failures: set[int] = field(default_factory=lambda: {0})
     """What the delivery count of its next delivery may be."""
     marks: set[int | None] = field(default_factory=lambda: {None})

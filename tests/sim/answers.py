@@ -344,13 +344,13 @@ class Answers:
                 check(failure is None, f"message {account.message_id} was not settled though its lock held: {failure}")
                 self._settle(account, command.outcome)
 
-    def _settle(self, account: Account, verdict: SettlementOutcome) -> None:
+    def _settle(self, account: Account, outcome: SettlementOutcome) -> None:
         lock = account.lock
-        self._count(type(verdict).__name__)
-        if isinstance(verdict, Release) or lock is None:
+        self._count(type(outcome).__name__)
+        if isinstance(outcome, Release) or lock is None:
             return  # given back when it was asked for
         self._accounts.give_back(account)
-        match verdict:
+        match outcome:
             case Complete():
                 account.ending = Ending.COMPLETED
                 return
@@ -361,7 +361,7 @@ class Answers:
                 account.deferred_as, is_last = lock.sequence, False
             case DeadLetter():
                 account.dead_letter_asked = is_last = True
-        if verdict.properties and MARK in verdict.properties:
-            account.marks = {verdict.properties[MARK]}
+        if outcome.properties and MARK in outcome.properties:
+            account.marks = {outcome.properties[MARK]}
         if is_last and not account.is_dead:
             account.deferred_as = None

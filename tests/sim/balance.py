@@ -1,4 +1,4 @@
-"""What the disk holds, beside what clients were told.
+"""What the disk holds, beside what clients were answered.
 
 After a crash some questions have no answer and never will; what became of them is read from the disk, where
 each must have happened whole or not at all. Then, as whenever the namespace is at rest, every message that
@@ -72,12 +72,12 @@ class Balance:
                 self._end_absent(question, present, Ending.CANCELLED, now_ms)
             case ReceiveDeferred(mode=ReceiveMode.RECEIVE_AND_DELETE):
                 self._end_absent(question, present, Ending.HANDED_OUT, now_ms)
-            case SettleMessages(outcome=verdict):
+            case SettleMessages(outcome=outcome):
                 for account in question.tokens.values():
-                    if isinstance(verdict, Complete) and account.key not in by_id:
+                    if isinstance(outcome, Complete) and account.key not in by_id:
                         account.ending = Ending.COMPLETED
-                    elif not isinstance(verdict, Complete):
-                        self._doubt(account, verdict, by_id.get(account.key))
+                    elif not isinstance(outcome, Complete):
+                        self._doubt(account, outcome, by_id.get(account.key))
             case CreateQueue() | CreateTopic() | CreateSubscription() | DeleteEntity() if home is not None:
                 self._resolve_home(home)
 
@@ -99,7 +99,7 @@ class Balance:
         return f"{row.message_id}@{path}"
 
     def _resolve_send(self, accounts: tuple[Account, ...], by_id: dict[str, MessageRow]) -> None:
-        """All of it is there or nothing; what was for a subscription that was removed since, nobody can tell."""
+        """All of it is there or nothing; what was for a subscription that was removed since, is unknown."""
         known = [account for account in accounts if account.home.path in self._paths.values()]
         present = [account.key in by_id for account in known]
         self._check_whole("a send", present)
@@ -122,11 +122,11 @@ class Balance:
             if account.is_stored and not is_there:
                 account.ending = ending
 
-    def _doubt(self, account: Account, verdict: object, row: MessageRow | None) -> None:
-        properties = getattr(verdict, "properties", None) or {}
+    def _doubt(self, account: Account, outcome: object, row: MessageRow | None) -> None:
+        properties = getattr(outcome, "properties", None) or {}
         if MARK in properties:
             account.marks = {*account.marks, properties[MARK]}
-        if isinstance(verdict, DeadLetter):
+        if isinstance(outcome, DeadLetter):
             account.dead_letter_asked = row is not None and self._is_dead(row)
 
     def _resolve_home(self, home: Home) -> None:
@@ -154,7 +154,7 @@ class Balance:
                 self._check_absent(account, now_ms)
 
     def _check_in_line(self, row: MessageRow, seen: set[str]) -> None:
-        """What is in line is nowhere else, and nobody was told that it is not stored."""
+        """What is in line is nowhere else, and nobody was answered that it is not stored."""
         self._invariants.seen["in line"] += 1
         for account in self._copies_of(row):
             check(account.key not in seen, f"message {account.message_id} is in line and handed on")

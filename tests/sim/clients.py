@@ -67,11 +67,11 @@ class Habits:
     delete_share: float
     session_share: float
     duplicate_share: float
-    verdicts: tuple[type[SettlementOutcome], ...]
+    outcomes: tuple[type[SettlementOutcome], ...]
 
     @classmethod
     def draw(cls, random: Random) -> Habits:
-        verdicts: tuple[type[SettlementOutcome], ...] = (Complete, Abandon, Defer, DeadLetter, Release)
+        outcomes: tuple[type[SettlementOutcome], ...] = (Complete, Abandon, Defer, DeadLetter, Release)
         return cls(
             ttl_share=random.choice((0, 0.1, 0.5)),
             schedule_share=random.choice((0, 0.1, 0.5)),
@@ -79,7 +79,7 @@ class Habits:
             delete_share=random.choice((0, 0.3, 1)),
             session_share=random.choice((0, 0, 0, 0.7)),
             duplicate_share=random.choice((0, 0, 0.7)),
-            verdicts=tuple(random.choices(verdicts, k=4)),
+            outcomes=tuple(random.choices(outcomes, k=4)),
         )
 
     def draw_settings(self, random: Random) -> QueueSettings:
@@ -347,7 +347,7 @@ class Clients:
     # --- locks ---
 
     def settle(self) -> None:
-        self._settle(self._random.choice(self._habits.verdicts))
+        self._settle(self._random.choice(self._habits.outcomes))
 
     def complete(self) -> None:
         self._settle(Complete)
@@ -385,9 +385,9 @@ class Clients:
     def _settle(self, kind: type[SettlementOutcome]) -> None:
         chosen = self._some_tokens()
         if chosen is not None:
-            self._settle_tokens(*chosen, self._verdict(kind))
+            self._settle_tokens(*chosen, self._outcome(kind))
 
-    def _verdict(self, kind: type[SettlementOutcome]) -> SettlementOutcome:
+    def _outcome(self, kind: type[SettlementOutcome]) -> SettlementOutcome:
         if kind is Complete or kind is Release:
             return kind()
         if kind is DeadLetter:
@@ -395,13 +395,13 @@ class Clients:
         marked = self._random.random() < 0.3
         return kind({MARK: next(self._numbers)} if marked else None)  # type: ignore[call-arg]
 
-    def _settle_tokens(self, home: Home, is_dead: bool, tokens: list[bytes], verdict: SettlementOutcome) -> None:
-        question = Question(SettleMessages(_path(home, is_dead), tuple(tokens), verdict), self._clock(), home=home)
+    def _settle_tokens(self, home: Home, is_dead: bool, tokens: list[bytes], outcome: SettlementOutcome) -> None:
+        question = Question(SettleMessages(_path(home, is_dead), tuple(tokens), outcome), self._clock(), home=home)
         question.tokens = self._held(tokens, home, is_dead)
         for account in question.tokens.values():
             if account.lock is not None and home.exists:
-                account.lock.asked = verdict
-                if isinstance(verdict, Release):
+                account.lock.asked = outcome
+                if isinstance(outcome, Release):
                     self._accounts.give_back(account)
         self._ask(question)
 

@@ -46,7 +46,7 @@ class Place:
         self.numbers = count(1)
         self.ask: Callable[[Concern, Asking, Any], None]
         """Asks the namespace; what the concern wants to know of the question comes back with the answer."""
-        self.tell: Callable[[Command[object]], None]
+        self.order: Callable[[Command[object]], None]
         """Does what needs no answer."""
 
 

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from sim.books import Books
 from sim.clock import VirtualClock
 from sim.disk import Disk
 from sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
+from sim.idle_check import check_counts
 from sim.invariants import Violation, check
-from sim.rest import check_counts
+from sim.ledger_check import LedgerCheck
 from sim.surroundings import Surroundings, draw_work
 from sim.world import Parts
 from twinbus.amqp import sections
@@ -83,25 +83,25 @@ class ForwardWorld(Surroundings):
         self._start: dict[str, str] = {}
         """Where each message was sent to."""
         self._stored: set[str] = set()
-        """Messages whose senders were told that they are stored."""
+        """Messages whose senders were answered that they are stored."""
         self._unknown: set[str] = set()
-        """Messages whose senders were never told."""
+        """Messages whose senders never got an answer."""
         self._excused: set[str] = set()
         """Messages that may have been in a queue that was deleted."""
         self._last: Counter[str] = Counter()
-        """The last number that a sender was told, by path."""
+        """The last number that a sender was answered, by path."""
         self._in_line: set[str] = set()
         """Messages that were not scheduled."""
         self._has_failed = False
-        self.books = Books(self.seen)
+        self.ledger_check = LedgerCheck(self.seen)
         self._boot()
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.books.chronicle.record
-        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
+        on_events = self.ledger_check.recorder.record
+        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=on_events)
         self.store.start(self._report)
-        self.books.begin(self.gate.machine)
+        self.ledger_check.begin(self.gate.machine)
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
@@ -247,8 +247,8 @@ class ForwardWorld(Surroundings):
                 self.gate.recover()
             except StoreError:
                 return
-            self.books.compare(self.disk)  # what was written is told, also where everybody else was refused
-            self.books.begin(self.gate.machine)
+            self.ledger_check.compare(self.disk)  # what was written is recorded, also where all others were refused
+            self.ledger_check.begin(self.gate.machine)
             self._has_failed = False
 
     def crash(self) -> None:
@@ -276,7 +276,7 @@ class ForwardWorld(Surroundings):
 
     def _check_rest(self) -> None:
         check(not self._asked, f"nobody answers: {self._asked!r:.300}")
-        self.books.compare(self.disk)
+        self.ledger_check.compare(self.disk)
         for entity in self.gate.machine.registry.all():
             rows = self.disk.rows_of(entity.entity_id)
             check_counts(entity, rows)

@@ -88,7 +88,7 @@ class Application:
         self.times: dict[str, float] = {}
         """Message id -> when the call with it began."""
         self.ttls: set[str] = set()
-        self.letters: dict[str, bytes] = {}
+        self.messages: dict[str, bytes] = {}
         self.is_done = False
 
     def begin(self, calls: int, seconds: float) -> None:
@@ -145,11 +145,11 @@ class Application:
         ids = tuple(f"m{next(self._numbers)}" for _ in range(size))
         self._drawn = [self._random.choice(self._sessions) for _ in ids]
         self.times |= dict.fromkeys(ids, self._shell.loop.now)
-        letters = [self._letter(each, session) for each, session in zip(ids, self._drawn, strict=True)]
-        self.letters |= dict(zip(ids, letters, strict=True))
-        return SimulatedRequest(letters, ids, self.path)
+        messages = [self._encode(each, session) for each, session in zip(ids, self._drawn, strict=True)]
+        self.messages |= dict(zip(ids, messages, strict=True))
+        return SimulatedRequest(messages, ids, self.path)
 
-    def _letter(self, message_id: str, session: str | None) -> bytes:
+    def _encode(self, message_id: str, session: str | None) -> bytes:
         properties: dict[PropertyField, Value] = {PropertyField.MESSAGE_ID: message_id, PropertyField.GROUP_ID: session}
         has_ttl = self._random.random() < self._ttl_share
         if has_ttl:

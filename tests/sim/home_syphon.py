@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, cast
 
 from sim.home_namespace import LendingNamespace
+from sim.pair_conditions import Trouble
 from sim.pair_loop import Signal, Task, VirtualLoop
 from sim.pair_network import Road
-from sim.pair_weather import Trouble
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Outcome, Rejected
@@ -60,8 +60,8 @@ class Witness:
     def queue_added(self, index: int) -> None:
         raise AssertionError(f"nobody looks for queues here, but found {index}")
 
-    def left_backlog(self, queue: int, letters: list[Came]) -> None:
-        self._pair.came_home(queue, letters)
+    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+        self._pair.came_home(queue, messages)
         self._settle()
 
     def waits_for(self, queue: int) -> bool:
@@ -126,7 +126,7 @@ class SimulatedSyphon:
     # --- links to backlog queues ---
 
     def _attach(self, index: int) -> None:
-        spells = self._road.weather.over(self._paths[index])
+        spells = self._road.conditions.over(self._paths[index])
         if not self._secondary.is_well or self._road.met(spells, *CUTS, Trouble.UNAUTHORISED, Trouble.CONDITION):
             self.loop.call_in(self._random.random() * REATTACH_S, lambda: self._attach(index))
             return
@@ -162,8 +162,8 @@ class SimulatedSyphon:
         self._act()
 
     def _carry(self, index: int, link: Link, way: int, job: Callable[[], None]) -> None:
-        """A frame on its way; in bad weather it may be the last one of its link."""
-        spells = self._road.weather.over(self._paths[index])
+        """A frame on its way; in an outage it may be the last one of its link."""
+        spells = self._road.conditions.over(self._paths[index])
         if self._road.met(spells, *CUTS):
             self.loop.call_in(self._road.travel_s(spells), lambda: self._expire_session(index, link))
             if self._random.random() < 0.5:
@@ -234,9 +234,9 @@ class SimulatedSyphon:
 
     def _settle(self, index: int, link: Link, numbers: list[int], outcome: Outcome) -> None:
         known = {number: link.tokens.pop(number) for number in numbers if number in link.tokens}
-        verdict = outcome_of(outcome, is_final=True)
-        assert verdict is not None
-        command = SettleMessages(self._paths[index], tuple(known.values()), verdict)
+        settlement = outcome_of(outcome, is_final=True)
+        assert settlement is not None
+        command = SettleMessages(self._paths[index], tuple(known.values()), settlement)
         if outcome is RELEASED:
             self._secondary.inquire(command, lambda _: None)
         else:

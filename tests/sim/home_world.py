@@ -17,11 +17,11 @@ from sim.home_senders import TTL_MS, Application, HomeShell
 from sim.home_syphon import SimulatedSyphon, Witness
 from sim.invariants import check
 from sim.pair_archive import Copy
+from sim.pair_conditions import Spell, Trouble
 from sim.pair_faults import Faults
 from sim.pair_loop import VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
-from sim.pair_weather import Spell, Trouble
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.settings import QueueSettings
@@ -73,8 +73,8 @@ class HomeWorld:
         self.primary = LendingNamespace("primary", self.loop, random)
         self.secondary = LendingNamespace("secondary", self.loop, random)
         self._paths = [backlog_path(NAME, index) for index in range(random.choice((1, 2, 3)))]
-        self._stranger = Random(seed + 1)
-        self._has_list = not self.rules.keeps_order and self._stranger.random() < 0.5
+        self._planting = Random(seed + 1)
+        self._has_list = not self.rules.keeps_order and self._planting.random() < 0.5
         self._planted: set[str] = set()
         for path in (*ENTITIES, UNLISTED):
             self.primary.create(path, QueueSettings(max_size_mb=1024))
@@ -119,7 +119,7 @@ class HomeWorld:
         for application in self.applications:
             application.begin(-(-calls // len(self.applications)), busy_s)
         for number in range(5 if self._has_list else 0):
-            self.loop.call_in(self._stranger.random() * busy_s, partial(self._plant, f"planted-{number}"))
+            self.loop.call_in(self._planting.random() * busy_s, partial(self._plant, f"planted-{number}"))
         self.loop.run(until=busy_s)
         self.faults.stop()
         self.loop.run(until=self.loop.now + DRAIN_S)
@@ -136,8 +136,8 @@ class HomeWorld:
 
     def _plant(self, message_id: str) -> None:
         """Somebody who may send to a backlog queue wants the syphon to deliver elsewhere."""
-        letter = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
-        self.secondary.plant(self._stranger.choice(self._paths), address(letter, UNLISTED))
+        encoded = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
+        self.secondary.plant(self._planting.choice(self._paths), address(encoded, UNLISTED))
         if self.secondary.archive.copies.get(message_id):
             self._planted.add(message_id)
 
@@ -154,7 +154,7 @@ class HomeWorld:
         self._check_planted({row.message_id for row in rows if row.message_id is not None} & self._planted)
         left = [row for row in rows if row.message_id not in self._planted]
         check(not left, f"{len(left)} messages never come home, as {left[0].message_id if left else ''}")
-        check(self.syphon.pump.is_idle or bool(self._planted), "the syphon holds letters of an empty backlog")
+        check(self.syphon.pump.is_idle or bool(self._planted), "the syphon holds messages of an empty backlog")
         if self.pair.fences is not None:
             check(not self.pair.fences.count, f"{self.pair.fences.count} fences stand though all is home")
             check(not self.pair.fences.unseen, f"queues {self.pair.fences.unseen} were never seen empty")
@@ -180,7 +180,7 @@ class HomeWorld:
         for message_id in application.ttls:
             copies = self._at_home(message_id)
             if message_id in self.shell.straight:
-                copies = [copy for copy in copies if copy.row.payload != application.letters[message_id]]
+                copies = [copy for copy in copies if copy.row.payload != application.messages[message_id]]
             for copy in copies:
                 away = self.secondary.archive.copies.get(message_id)
                 began_ms = max([each.row.enqueued_at_ms for each in away or [copy]])  # the youngest of its copies

@@ -74,7 +74,7 @@ class Idleness(Concern):
     def close(self) -> None:
         if self._receivers:
             self._counted_from_ms = self.place.clock()
-            self.place.tell(CloseReceiver(self._receivers.pop()))
+            self.place.order(CloseReceiver(self._receivers.pop()))
 
     def leave(self) -> None:
         while self._receivers:

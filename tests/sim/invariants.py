@@ -51,7 +51,7 @@ class Invariants:
         """How often what happened, to show that a simulation is not about nothing."""
 
     def take(self, reply: Delivery | ReceiverDrained | ReceiverLost) -> None:
-        """Check what a receiver is told, and enter it."""
+        """Check what a receiver gets, and enter it."""
         self.seen[type(reply).__name__] += 1
         match reply:
             case Delivery():

@@ -1,7 +1,7 @@
 """A simulated namespace with entities whose promises the plain simulation does not ask about.
 
 Schedules of topics, states of sessions, idle entities and partitions, all at once in the shipping machine and gate, on
-a disk that is slow, fails and loses power. Each concern keeps its own books and says when a promise is broken.
+a disk that is slow, fails and loses power. Each concern keeps its own account and says when a promise is broken.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from sim.clock import VirtualClock
 from sim.concern import Asking, Concern, Place
 from sim.disk import Disk
+from sim.idle_check import check_counts
 from sim.idleness import Idleness
 from sim.invariants import Violation, check
 from sim.partitions import Partitions
-from sim.rest import check_counts
 from sim.session_states import SessionStates
 from sim.surroundings import Surroundings, draw_work
 from sim.topic_schedules import TopicSchedules
@@ -49,7 +49,7 @@ class KindWorld(Surroundings):
         self._asked: dict[int, tuple[Concern, Asking, Any]] = {}
         self._has_failed = False
         place = Place(self._random, self.clock, self.disk, self.seen)
-        place.ask, place.tell = self._ask, self._do
+        place.ask, place.order = self._ask, self._do
         self._numbers = place.numbers
         self.concerns = [kind(place) for kind in CONCERNS]
         self._boot()

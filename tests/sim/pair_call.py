@@ -1,7 +1,7 @@
 """One call of a simulated application, and what must be true of it from its first step to its last.
 
 The record is kept from what the flow asks for and is answered, never from what the flow knows. So at the end it is
-known where each message is for sure, how often it may be somewhere besides, and whether the caller was told just that.
+known where each message is for sure, how often it may be elsewhere too, and whether the caller was answered just that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Kind = FailureKind
 
 
 class Expected(Enum):
-    """The verdicts of the specification, written down a second time."""
+    """The error classes of the specification, written a second time."""
 
     DOWN = "down"
     RAISE = "raise"
@@ -87,7 +87,7 @@ class Call:
         self.is_over = False
         self.last_failure: Failure | None = None
         self.must_end = False
-        """A verdict said that the caller is to be told now."""
+        """The error class says: raise to the caller now."""
         self.held_at: float | None = None
         self._watch = watch
         self._entity_watch = watch.entity(entity)
@@ -276,12 +276,12 @@ class Call:
         self._tried.append(failure)
         if failure.in_doubt:
             self._doubt()
-        verdict = self._expected(failure)
-        if verdict is Expected.BUSY:
+        error_class = self._expected(failure)
+        if error_class is Expected.BUSY:
             self._busy_at |= {(self._place, message_id): self.now for message_id in self._on_the_way}
-        elif isinstance(self._ask, ToBacklog) and verdict is Expected.DOWN:
+        elif isinstance(self._ask, ToBacklog) and error_class is Expected.DOWN:
             self._charge(self._ask.queue, failure, self._ask.timeout_s)
-        self.must_end = verdict is Expected.RAISE
+        self.must_end = error_class is Expected.RAISE
 
     def _charge(self, queue: int, failure: Failure, had_s: float) -> None:
         """Somebody is to blame: the secondary as a whole, or the queue; or nobody, if there was too little time."""
@@ -339,15 +339,15 @@ class Call:
         self._is_trial = False
         outcome = "stored" if isinstance(answer, Stored) else "nothing"
         if isinstance(answer, Failed):
-            verdict = self._expected(answer.failure)
-            outcome = "nothing" if verdict is Expected.RAISE else verdict.value
+            error_class = self._expected(answer.failure)
+            outcome = "nothing" if error_class is Expected.RAISE else error_class.value
             is_open = self._entity_watch.is_failed_over and then is None and not self.must_end
             check(not is_open, f"{self} is raised after it tried the primary: {answer.failure}")
         self._entity_watch.trial_ended(self._period, outcome)
 
     def _judge_failure(self, answer: Failed, then: Ask | None) -> None:
-        verdict = self._expected(answer.failure)
-        if verdict is not Expected.DOWN:
+        error_class = self._expected(answer.failure)
+        if error_class is not Expected.DOWN:
             self._entity_watch.unchanged(f"{self} heard {answer.failure}")
             check(then is None or isinstance(then, Sleep), f"{self} goes on with {then} after {answer.failure}")
         elif isinstance(then, Sleep):

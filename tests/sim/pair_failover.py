@@ -64,7 +64,7 @@ class EntityWatch:
         check(is_same, f"{self.entity.path} went from {before} to {now} because {why}")
 
     def failed(self, period: int, at: float) -> None:
-        """A send that began in this period used up its schedule, and the verdict was *down*."""
+        """A send that began in this period used up its schedule, and the error class was *down*."""
         if period != self.period:
             self._seen["late failures"] += 1
             self.unchanged("of a failure from before its sends changed sides")
@@ -75,8 +75,8 @@ class EntityWatch:
         if self._rules.failover_interval_s <= 0:
             self._must_be("failed over", after="a failure, and the interval is zero")
         else:
-            verdicts = set(self._rate_verdicts(at))
-            allowed = [name for name, by in (("suspect", False), ("failed over", True)) if by in verdicts]
+            decisions = set(self._rate_decisions(at))
+            allowed = [name for name, by in (("suspect", False), ("failed over", True)) if by in decisions]
             self._must_be(*allowed, after="a failure")
             self._seen["failed over by error rate"] += self.is_failed_over
         self._enter(by_rate=self._rules.failover_interval_s > 0)
@@ -216,7 +216,7 @@ class EntityWatch:
         check(is_right, f"{self.entity.path} wants {wanted} pings before it returns")
         self._pings_wanted = wanted
 
-    def _rate_verdicts(self, at: float) -> Iterator[bool]:
+    def _rate_decisions(self, at: float) -> Iterator[bool]:
         """Whether too many sends failed; where the window begins is known only to a tenth of it."""
         rules = self._rules
         if rules.error_rate is None:

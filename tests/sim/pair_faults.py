@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
+from sim.pair_conditions import NEEDS_A_QUEUE, Spell, Trouble
 from sim.pair_network import Road
-from sim.pair_weather import NEEDS_A_QUEUE, Spell, Trouble
 from twinbus.broker.entities.settings import QueueStatus
 
 CONDITIONS = (
@@ -65,15 +65,15 @@ class Faults:
                 namespace.fill(path)
             case Trouble.DELETED:
                 namespace.delete(path)
-        road.weather.begin(spell)
+        road.conditions.begin(spell)
 
     def _fail_disk(self, road: Road, spell: Spell) -> None:
         road.namespace.fail_disk()
-        if not self.are_over and spell in road.weather.over(spell.path or ""):
+        if not self.are_over and spell in road.conditions.over(spell.path or ""):
             road.loop.call_in(self._random.random() * DISK_FAILS_EVERY_S, lambda: self._fail_disk(road, spell))
 
     def _end(self, road: Road, spell: Spell) -> None:
-        road.weather.end(spell)
+        road.conditions.end(spell)
         if self.are_over:
             return
         namespace, path = road.namespace, spell.path or ""
@@ -91,5 +91,5 @@ class Faults:
         """From now on all is well."""
         self.are_over = True
         for road in (self._primary, self._secondary):
-            road.weather.clear_up()
+            road.conditions.clear_up()
             road.namespace.put_right()

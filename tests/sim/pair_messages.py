@@ -39,9 +39,9 @@ class Writer:
     def request(self, path: str) -> SimulatedRequest:
         size = self._random.choice((1, 1, 1, 1, 2, 3, 8))
         ids = tuple(f"m{next(self._numbers)}" for _ in range(size))
-        return SimulatedRequest([self._letter(each) for each in ids], ids, path)
+        return SimulatedRequest([self._encode(each) for each in ids], ids, path)
 
-    def _letter(self, message_id: str) -> bytes:
+    def _encode(self, message_id: str) -> bytes:
         random = self._random
         if random.random() >= self._rich_share:
             return encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=self._body())

@@ -138,9 +138,9 @@ class SimulatedNamespace:
         self._manage(SendMessages(path, (read_arrival(filler(), lambda: "filler"),)))
         self._change(path, max_size_mb=1)
 
-    def plant(self, path: str, letter: bytes) -> None:
+    def plant(self, path: str, message: bytes) -> None:
         """Somebody beside the pair stores a message, if the queue takes it."""
-        self._manage(SendMessages(path, (read_arrival(letter, lambda: "planted"),)))
+        self._manage(SendMessages(path, (read_arrival(message, lambda: "planted"),)))
 
     def enlarge(self, path: str) -> None:
         self._change(path, max_size_mb=1024)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from sim.pair_conditions import Conditions, Spell, Trouble
 from sim.pair_loop import Signal, VirtualLoop
 from sim.pair_namespace import SimulatedNamespace
-from sim.pair_weather import Spell, Trouble, Weather
 from twinbus.broker.operations import Done, Refused, SenderOpened
 from twinbus.client.sdk.failures import KINDS
 from twinbus.errors import ConditionError, NamespaceError
@@ -49,7 +49,7 @@ class Road:
 
     def __init__(self, namespace: SimulatedNamespace, loop: VirtualLoop, random: Random, seen: Counter[str]) -> None:
         self.namespace = namespace
-        self.weather = Weather()
+        self.conditions = Conditions()
         self.seen = seen
         self.loop = loop
         self.random = random
@@ -80,7 +80,7 @@ class Attempt:
 
     def _knock(self) -> None:
         road = self._road
-        spells = road.weather.over(self._command.path)
+        spells = road.conditions.over(self._command.path)
         if not road.namespace.is_up or road.met(spells, Trouble.REFUSED):
             self._later(road.travel_s([]), self._not_reached)
         elif not road.met(spells, Trouble.SILENT):
@@ -96,7 +96,7 @@ class Attempt:
 
     def _arrive(self) -> None:
         road = self._road
-        spells = road.weather.over(self._command.path)
+        spells = road.conditions.over(self._command.path)
         refusal = road.met(spells, Trouble.BUSY, Trouble.UNAUTHORISED, Trouble.CONDITION)
         if not road.namespace.is_up:
             self._later(road.travel_s([]), self._cut)
@@ -109,7 +109,7 @@ class Attempt:
 
     def _answered(self, reply: Done | Refused | SenderOpened) -> None:
         road = self._road
-        spells = road.weather.over(self._command.path)
+        spells = road.conditions.over(self._command.path)
         if not road.met(spells, Trouble.ANSWERS_LOST):
             result = refused(reply.error) if isinstance(reply, Refused) else getattr(reply, "sequences", ())
             self._later(road.travel_s(spells), lambda: self._end(result))

@@ -1,4 +1,4 @@
-"""Where messages are, against what their senders were told: receipts, errors, and the disks of both namespaces."""
+"""Where messages are, against what their senders were answered: receipts, errors, and the disks of both namespaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Places:
         self._primary, self._secondary, self._seen = primary, secondary, seen
         self._batch_bytes = batch_bytes
 
-    # --- what callers are told ---
+    # --- what callers are answered ---
 
     def accepted(self, call: Call, receipt: SendReceipt) -> None:
         """A call returned."""

@@ -277,7 +277,7 @@ class SimulatedShell:
     # --- the end ---
 
     def close(self) -> None:
-        """Sends that wait are told, and timers go."""
+        """Waiting sends get their answer, and timers go."""
         self.watch.closed_at = self.loop.awake_s
         self._timers.clear()
         for signal in tuple(self._waits):

@@ -104,7 +104,7 @@ class SecondaryWatch:
         self.answered_at = -inf
 
     def lost(self, period: int) -> bool:
-        """An attempt begun in that period could not connect, or lost its connection; whether that is news."""
+        """An attempt begun in that period could not connect, or lost its connection; whether that is to be reported."""
         if self.is_away or period != self.period:
             return False
         if self._loop.now - self._since > CALM_S:
@@ -148,7 +148,7 @@ class SecondaryWatch:
         self._seen["secondary: trials"] += 1
 
     def trial_ends(self, *, connected: bool) -> bool:
-        """Whether it is news that the secondary is away."""
+        """Whether it is to be reported that the secondary is away."""
         self._is_trying = False
         if connected:
             self.found()

@@ -107,7 +107,7 @@ class PairWorld:
         self.loop.jump(self._random.choice((0.5, 10.0, 300.0)))
 
     def _close(self, patience: int = 100) -> None:
-        """If sends are held at all, then rather while there are some: they have to be told."""
+        """If sends are held at all, then rather while there are some: they have to get an answer."""
         if self.faults.are_over:
             return
         is_holding = any(len(entity.line) for entity in self.pair.entities)

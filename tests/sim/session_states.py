@@ -58,7 +58,7 @@ class SessionStates(Concern):
     def close(self) -> None:
         if self._held:
             name = self.place.random.choice(list(self._held))
-            self.place.tell(CloseReceiver(self._held.pop(name)[0]))
+            self.place.order(CloseReceiver(self._held.pop(name)[0]))
 
     def set(self) -> None:
         name = self.place.random.choice(NAMES)
@@ -100,7 +100,10 @@ class SessionStates(Concern):
 
     def _was_set(self, name: str, state: State) -> None:
         self.place.seen["states set"] += 1
-        check(self._setting[name][:1] == [state], f"the state of session {name} was set out of order, or by a stranger")
+        check(
+            self._setting[name][:1] == [state],
+            f"the state of session {name} was set out of order, or by another",
+        )
         self._setting[name].pop(0)
         self._possible[name] = {state}
         for getting in self._getting:
@@ -108,7 +111,7 @@ class SessionStates(Concern):
                 getting.since.add(state)
 
     def _was_found(self, getting: Getting, state: State) -> None:
-        """What is told is durable: what is still being set is nobody's business."""
+        """What is answered is durable: what is still being set is nobody's business."""
         self.place.seen["states found"] += 1
         self._getting.remove(getting)
         check(state in getting.since, f"session {getting.name} has {state!r}, and may have had {getting.since}")

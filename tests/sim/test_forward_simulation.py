@@ -44,7 +44,7 @@ def test_the_simulations_of_forwarding_meet_everything_they_are_about() -> None:
     } <= set(seen)  # fmt: skip
 
 
-def test_a_seed_of_forwarding_always_tells_the_same_story() -> None:
+def test_a_seed_of_forwarding_always_gives_the_same_trace() -> None:
     assert run_forward_seed(7) == run_forward_seed(7)
 
 
@@ -65,7 +65,7 @@ def move_without_removing(self: Forwarder, source: Queue, now_ms: int, step: Ste
     source.fetch(step)
 
 
-def forget_the_hops(row: MessageRow, journey: HopCount) -> MessageRow:
+def forget_the_hops(row: MessageRow, hops: HopCount) -> MessageRow:
     return row
 
 
@@ -93,7 +93,7 @@ def note_nothing(self: MessagingEntity, keys: tuple[str, ...], now_ms: int, step
     return None
 
 
-def tell_nothing(self: Forwarder, source: Queue, row: MessageRow, step: Step) -> None:
+def record_nothing(self: Forwarder, source: Queue, row: MessageRow, step: Step) -> None:
     return None
 
 
@@ -137,7 +137,7 @@ _short_plans, _begin = Topic._short_plans, Topic.__init__
         (MessagingEntity, "count_sequences", count_in_memory_only),
         (MessagingEntity, "remember_ids", note_nothing),
         (DuplicateDetector, "new_ones", take_everything_for_new),
-        (Forwarder, "_record_forwarded", tell_nothing),
+        (Forwarder, "_record_forwarded", record_nothing),
         (Topic, "_short_plans", overtake_the_line),
         (Topic, "__init__", forget_the_line_at_the_start),
         (Topic, "remove", hand_on_and_keep),

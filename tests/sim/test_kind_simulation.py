@@ -43,7 +43,7 @@ def test_the_simulations_of_kinds_meet_everything_they_are_about() -> None:
     } <= set(seen)  # fmt: skip
 
 
-def test_a_seed_of_kinds_always_tells_the_same_story() -> None:
+def test_a_seed_of_kinds_always_gives_the_same_trace() -> None:
     assert run_kind_seed(7) == run_kind_seed(7)
 
 
@@ -69,8 +69,8 @@ def keep_states_in_memory(self: SessionQueue, name: str, state: bytes | None, no
     self.check_locked(name, now_ms)
 
 
-def tell_states_too_early(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
-    """What is being written is not noted, so the old state is told after the new one was promised, or the other way."""
+def report_states_too_early(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
+    """What is being written is not noted: the old state is answered after the new one was promised, or vice versa."""
     self.check_locked(name, now_ms)
     step.changes.append(PutSessionState(self.entity_id, "a", state, now_ms))
     self._on_commit(step)
@@ -121,7 +121,7 @@ def name_of_bug(value: object) -> str:
         (Topic, "rows_read", wake_what_was_cancelled),
         (topic, "choose_copies", hand_on_to_one),
         (SessionQueue, "set_state", keep_states_in_memory),
-        (SessionQueue, "set_state", tell_states_too_early),
+        (SessionQueue, "set_state", report_states_too_early),
         (RecentChanges, "known", property(trust_any_answer)),
         (MessagingEntity, "has_idled_out", remove_what_is_in_use),
         (MessagingEntity, "touch", take_no_notice),

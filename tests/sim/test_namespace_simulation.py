@@ -42,7 +42,7 @@ def test_every_promise_is_kept_through_crashes_and_failures(first: int) -> None:
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+def test_a_seed_always_gives_the_same_trace() -> None:
     assert run_seed(7) == run_seed(7)
     assert run_seed(7).seen != run_seed(8).seen
 
@@ -256,13 +256,13 @@ def note_nothing(self: DuplicateDetector, keys: tuple[str, ...], until_ms: int, 
         self._order.append((step.number, key))
 
 
-def tell_nothing(
+def record_nothing(
     self: MessagingEntity, what: MessageEventKind, rows: Sequence[MessageRow], step: Step, *why: str
 ) -> None:
     return None
 
 
-def tell_of_the_first(
+def record_the_first(
     self: MessageEvents,
     what: MessageEventKind,
     path: str,
@@ -306,8 +306,8 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (SessionQueue, "_open_sessions", read_at_once),
         (SessionQueue, "_show_again", forget_the_row),
         (SessionQueue, "_expect_more", never_look_again),
-        (MessagingEntity, "record", tell_nothing),
-        (MessageEvents, "rows", tell_of_the_first),
+        (MessagingEntity, "record", record_nothing),
+        (MessageEvents, "rows", record_the_first),
         (MessageEventRecorder, "began", take_no_inventory),
     ],
     ids=lambda value: getattr(value, "__name__", value),

@@ -13,7 +13,7 @@ import pytest
 from seeds import found, seed_count
 
 from sim.__main__ import main
-from sim.pair_weather import Trouble
+from sim.pair_conditions import Trouble
 from sim.runner import first_pair_problem, run_pair_seed
 from twinbus.client.core import flows, send_request
 from twinbus.client.core.asks import Answer, Flow
@@ -54,7 +54,7 @@ def test_every_promise_of_a_pair_is_kept_through_all_kinds_of_trouble(first: int
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
-def test_a_seed_of_a_pair_always_tells_the_same_story() -> None:
+def test_a_seed_of_a_pair_always_gives_the_same_trace() -> None:
     assert run_pair_seed(7) == run_pair_seed(7)
     assert run_pair_seed(7).seen != run_pair_seed(8).seen
 
@@ -247,16 +247,16 @@ def wait_from_the_first_attempt_on(self: SendFlow) -> None:
 BEGIN_BATCH, END_OF_WAIT = SendFlow._begin_batch, SendFlow._end_of_wait
 
 
-def send_home_to_another(letter: bytes, path: str) -> bytes:
-    return address(letter, "elsewhere")
+def send_home_to_another(message: bytes, path: str) -> bytes:
+    return address(message, "elsewhere")
 
 
-def leave_the_session_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
-    return MOVING(letter, layout, path)._replace(session_id=None)
+def leave_the_session_where_it_is(message: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(message, layout, path)._replace(session_id=None)
 
 
-def leave_the_time_to_live_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
-    return MOVING(letter, layout, path)._replace(ttl_ms=None)
+def leave_the_time_to_live_where_it_is(message: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(message, layout, path)._replace(ttl_ms=None)
 
 
 MOVING = envelope._moving

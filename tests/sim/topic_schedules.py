@@ -28,11 +28,11 @@ class Entry:
     label: str
     due_at_ms: int
     sequence: int = 0
-    """0: not told."""
+    """0: not answered."""
     must: bool = False
-    """Its sender was told that it is stored, and has not asked to cancel it."""
+    """Its sender was answered that it is stored, and has not asked to cancel it."""
     may: bool = True
-    """False: its sender was told that it is not, or no more."""
+    """False: its sender was answered that it is not, or no more."""
 
 
 class TopicSchedules(Concern):

@@ -15,12 +15,12 @@ from random import Random
 from sim.accounts import Accounts, Question
 from sim.answers import Answers
 from sim.balance import Balance
-from sim.books import Books
 from sim.clients import Clients
 from sim.clock import VirtualClock
 from sim.disk import Disk, SimulatedStore
+from sim.idle_check import check_rest
 from sim.invariants import Invariants, Violation, check
-from sim.rest import check_rest
+from sim.ledger_check import LedgerCheck
 from sim.surroundings import Surroundings, draw_work
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
@@ -68,7 +68,7 @@ class World(Surroundings):
         self._clients = Clients(self._random, self.accounts, self.clock, self._ask, self._do, self._has_line)
         self._actions, self._weights = self._draw_weights()
         self._has_failed = False
-        self.books = Books(self.invariants.seen)
+        self.ledger_check = LedgerCheck(self.invariants.seen)
         self._boot()
 
     def _draw_limits(self) -> WindowLimits:
@@ -81,10 +81,10 @@ class World(Surroundings):
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.books.chronicle.record
-        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
+        on_events = self.ledger_check.recorder.record
+        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=on_events)
         self.store.start(self._report)
-        self.books.begin(self.gate.machine)
+        self.ledger_check.begin(self.gate.machine)
         self._has_failed = False
         if self._full_disk is not None:
             self._report(DiskSpaceChanged(self._full_disk))
@@ -215,8 +215,8 @@ class World(Surroundings):
             except StoreError:
                 return
             self._has_failed = False
-            self.books.compare(self.disk)  # what was written is told, also where everybody else was refused
-            self.books.begin(self.gate.machine)
+            self.ledger_check.compare(self.disk)  # what was written is recorded, also where all others were refused
+            self.ledger_check.begin(self.gate.machine)
             self.trace.append((self.clock(), "recovered"))
             self._balance.compare(self.clock())
 
@@ -248,7 +248,7 @@ class World(Surroundings):
         for _ in range(ROUNDS_TO_REST_MAX):
             if self._is_at_rest():
                 self._balance.compare(self.clock())
-                self.books.compare(self.disk)
+                self.ledger_check.compare(self.disk)
                 check_rest(self.gate.machine, self.accounts, self.disk, self._limits, self.clock())
                 return
             self._one_round()

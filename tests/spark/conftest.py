@@ -11,8 +11,8 @@ import pytest
 from twinbus.spark.jvm import stderr_tail
 
 if TYPE_CHECKING:
-    from ledger_story import Story
     from pyspark.sql import SparkSession
+    from scripted_ledger import Scenario
 
     from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
@@ -48,20 +48,20 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def story() -> Story:
+def scenario() -> Scenario:
     """What happened to fifteen hundred messages."""
-    from ledger_story import a_story
+    from scripted_ledger import make_scenario
 
-    return a_story(7, 1500)
+    return make_scenario(7, 1500)
 
 
 @pytest.fixture(scope="session")
-def compacted(story: Story, tmp_path_factory: pytest.TempPathFactory) -> CompactedLedger:
-    """The ledger of the story."""
+def compacted(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> CompactedLedger:
+    """The ledger of the scenario."""
     from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 
     directory = tmp_path_factory.mktemp("ledger")
-    story.write(directory)
+    scenario.write(directory)
     return compact_ledger(read_in_process, directory)
 
 

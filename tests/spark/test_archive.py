@@ -44,7 +44,7 @@ def test_a_name_that_spark_does_not_unpack_and_a_place_that_is_none_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_session_is_told_where_executors_find_it(tmp_path: Path) -> None:
+def test_a_session_knows_where_executors_find_it(tmp_path: Path) -> None:
     file = tmp_path / "twinbus.tar.gz"
     with pytest.raises(OptionsError, match="make one with twinbus pipeline pack"):
         settings_for(file)

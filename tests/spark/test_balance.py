@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ledger_soup import a_soup
-from ledger_story import BASE_MS, MINUTE, Script, a_story
+from random_ledger import random_ledger
+from scripted_ledger import BASE_MS, MINUTE, Script, make_scenario
 
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse
@@ -40,9 +40,9 @@ def report(spark: SparkSession, ledger: Path, store: Path | None = None) -> Find
 
 def said(found: Findings) -> dict[str, Any]:
     """All that a report says about messages and entities; what was being written is no part of it."""
-    told = found.as_dict()
-    told["coverage"] = {name: told["coverage"][name] for name in ("complete", "records", "first_ms", "last_ms")}
-    return told
+    shown = found.as_dict()
+    shown["coverage"] = {name: shown["coverage"][name] for name in ("complete", "records", "first_ms", "last_ms")}
+    return shown
 
 
 def cut(chance: random.Random, lines: list[bytes], parts: int) -> list[list[bytes]]:
@@ -93,7 +93,7 @@ def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     """Whatever counts as little data."""
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
     files: list[set[str]] = []
-    for _ in write_in_turns(a_soup(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
+    for _ in write_in_turns(random_ledger(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
         files.append(accounts_in(tmp_path / "ledger" / "compacted"))
     assert files[-2] & files[-1], "some files are kept"
@@ -108,11 +108,11 @@ def a_tangle(seed: int, messages: int) -> list[Script]:
     clients, namespace = [Script("0a", "client"), Script("0b", "client")], Script("0c", "contoso")
     for number in range(messages):
         at = BASE_MS + number * MINUTE // 2
-        told: dict[str, Any] = {"message_ids": (f"m{number}",), "sizes": (10,)}
-        told["session_ids"] = (chance.choice(("", "s1", "s2")),)
-        clients[number % 2].note(at, Event(Kind.ACCEPTED, "orders", **told))
+        common: dict[str, Any] = {"message_ids": (f"m{number}",), "sizes": (10,)}
+        common["session_ids"] = (chance.choice(("", "s1", "s2")),)
+        clients[number % 2].note(at, Event(Kind.ACCEPTED, "orders", **common))
         after = chance.choice((1, 1, 1, 1, 90)) * MINUTE + chance.randrange(MINUTE)
-        namespace.note(at + after, Event(Kind.DELIVERED, "orders", **told))
+        namespace.note(at + after, Event(Kind.DELIVERED, "orders", **common))
         if chance.random() < 0.1:
             clients[number % 2].note(at, Event(Kind.SUSPECTED, "orders"))
     return [*clients, namespace]
@@ -159,12 +159,12 @@ def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     messages, entities = (150, 1) if seed == QUICK_SEED else (400, 3)
-    story = a_story(seed, messages, misfortunes=1, entities=entities)
-    for _ in write_in_turns(story.scripts.values(), tmp_path / "ledger", 3, seed):
+    scenario = make_scenario(seed, messages, misfortunes=1, entities=entities)
+    for _ in write_in_turns(scenario.scripts.values(), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
     assert said(little_by_little) == said(at_once)
-    assert little_by_little.reconciliation.entities == story.counts()
+    assert little_by_little.reconciliation.entities == scenario.counts()
 
 
 def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,18 +173,18 @@ def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkS
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts, merge_accounts
 
-    story = a_story(5, 600, misfortunes=3)
-    story.write(tmp_path)
+    scenario = make_scenario(5, 600, misfortunes=3)
+    scenario.write(tmp_path)
     steps = steps_in(spark, compact_ledger(read_in_process, tmp_path))
     part = F.pmod(F.xxhash64("process", "number"), F.lit(3))
     parts = [accounts(steps.where(part == each)) for each in range(3)]
     together = merge_accounts(parts[0].unionByName(parts[1]).unionByName(parts[2]))
     whole = {tuple(row) for row in accounts(steps).collect()}
     assert {tuple(row) for row in together.collect()} == whole
-    assert len(whole) == len(story.expected)
+    assert len(whole) == len(scenario.expected)
 
 
-class Told:
+class DayLedger:
     """A ledger of one sender and one receiver, minute by minute."""
 
     def __init__(self, ledger: Path) -> None:
@@ -192,7 +192,7 @@ class Told:
         self._client, self._receiver = Script("0a", "client"), Script("0b", "receiver")
         self._written = {"0a": 0, "0b": 0}
 
-    def tell(self, kind: Kind, minute: int, message_id: str) -> None:
+    def note(self, kind: Kind, minute: int, message_id: str) -> None:
         script = self._client if kind == Kind.ACCEPTED else self._receiver
         script.note(BASE_MS + minute * MINUTE, Event(kind, "orders", message_ids=(message_id,), sizes=(10,)))
 
@@ -206,15 +206,15 @@ class Told:
             self._written[script.process] = len(lines)
 
 
-def a_told_day(ledger: Path) -> Told:
+def make_day(ledger: Path) -> DayLedger:
     """Six hundred messages in ten hours, of which the last has not been delivered."""
-    told = Told(ledger)
+    day = DayLedger(ledger)
     for number in range(600):
-        told.tell(Kind.ACCEPTED, number, f"m{number}")
+        day.note(Kind.ACCEPTED, number, f"m{number}")
         if number < 599:
-            told.tell(Kind.DELIVERED, number, f"m{number}")
-    told.write()
-    return told
+            day.note(Kind.DELIVERED, number, f"m{number}")
+    day.write()
+    return day
 
 
 def test_what_was_looked_at_is_not_looked_at_again(
@@ -224,7 +224,7 @@ def test_what_was_looked_at_is_not_looked_at_again(
     from twinbus.spark.jobs import account_files
 
     monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 100)
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}
     store = tmp_path / "compacted"
@@ -233,9 +233,9 @@ def test_what_was_looked_at_is_not_looked_at_again(
     for file in manifests.load(store).files:
         (store / file).write_bytes(b"no Parquet")
 
-    told.tell(Kind.DELIVERED, 600, "m599")
-    told.tell(Kind.DELIVERED, 601, "m598")
-    told.write()
+    day.note(Kind.DELIVERED, 600, "m599")
+    day.note(Kind.DELIVERED, 601, "m598")
+    day.write()
     second = report(spark, tmp_path)
     assert second.reconciliation.entities == {"orders": {"delivered": 599, "duplicated": 1}}
     assert [row["message_id"] for row in second.reconciliation.named] == ["m598"]
@@ -259,7 +259,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
 
     ping(0)
     assert report(spark, tmp_path).reconciliation.entities == {}
-    a_told_day(tmp_path)
+    make_day(tmp_path)
     before = said(report(spark, tmp_path))
     monkeypatch.setattr(merge_run, "FILES_MAX", 0)
     ping(1)
@@ -277,13 +277,13 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     from twinbus.spark.jobs import account_files
 
     monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 10)
-    told = Told(tmp_path)
+    day = DayLedger(tmp_path)
     for number in range(60):
-        told.tell(Kind.STORED, number, f"m{number}")
-    told.write()
+        day.note(Kind.STORED, number, f"m{number}")
+    day.write()
     assert report(spark, tmp_path).ordering == []
-    told.tell(Kind.DELIVERED, 60, "m59")
-    told.write()
+    day.note(Kind.DELIVERED, 60, "m59")
+    day.write()
     found = report(spark, tmp_path)
     assert (found.ordering, found.reconciliation.entities) == ([], {"orders": {"sent_elsewhere": 60}})
 
@@ -295,25 +295,25 @@ def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monk
     from twinbus.spark.transforms import ordering
 
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
-    told = Told(tmp_path)
+    day = DayLedger(tmp_path)
     for number in range(60):
-        told.tell(Kind.ACCEPTED, number, f"m{number}")
+        day.note(Kind.ACCEPTED, number, f"m{number}")
     for number in (*range(5), *range(6, 10), *range(11, 60), 10):
-        told.tell(Kind.DELIVERED, 100 + (number if number != 10 else 99), f"m{number}")
-    told.write()
+        day.note(Kind.DELIVERED, 100 + (number if number != 10 else 99), f"m{number}")
+    day.write()
     [orders] = report(spark, tmp_path).ordering
     assert (orders["arrived"], orders["late"]) == (59, 1)
 
-    told.tell(Kind.ACCEPTED, 300, "m300")
-    told.tell(Kind.DELIVERED, 301, "m300")
-    told.write()
+    day.note(Kind.ACCEPTED, 300, "m300")
+    day.note(Kind.DELIVERED, 301, "m300")
+    day.write()
     with monkeypatch.context() as patch:
         patch.setattr(order, "_repair", dies)
         [orders] = report(spark, tmp_path).ordering
     assert (orders["arrived"], orders["late"]) == (60, 1)
 
-    told.tell(Kind.DELIVERED, 302, "m5")
-    told.write()
+    day.note(Kind.DELIVERED, 302, "m5")
+    day.write()
     [orders] = report(spark, tmp_path).ordering
     assert (orders["arrived"], orders["late"]) == (61, 2)
 
@@ -330,7 +330,7 @@ def files_below(store: Path) -> set[str]:
 def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
-    a_told_day(tmp_path)
+    make_day(tmp_path)
     compacted = compact_ledger(read_in_process, tmp_path)
     store = compacted.store
 
@@ -350,14 +350,14 @@ def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path
 @pytest.mark.long
 def test_a_balance_of_fewer_steps_than_its_files_have_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     """Without its manifest a ledger is compacted again, into files of the same names."""
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     assert report(spark, tmp_path).reconciliation.accepted == 600
-    told.tell(Kind.ACCEPTED, 600, "m600")
-    told.write()
+    day.note(Kind.ACCEPTED, 600, "m600")
+    day.write()
     (tmp_path / "compacted" / manifests.NAME).unlink()
     assert report(spark, tmp_path).reconciliation.accepted == 601
-    told.tell(Kind.ACCEPTED, 601, "m601")
-    told.write()
+    day.note(Kind.ACCEPTED, 601, "m601")
+    day.write()
     assert report(spark, tmp_path).reconciliation.accepted == 602
 
 
@@ -371,12 +371,12 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
 ) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     with open_balance(spark, compact_ledger(read_in_process, tmp_path)):
         pass
     before = accounts_in(tmp_path / "compacted")
-    told.tell(Kind.ACCEPTED, 700, "late")
-    told.write()
+    day.note(Kind.ACCEPTED, 700, "late")
+    day.write()
     compacted = compact_ledger(read_in_process, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(balances, "save", dies)
@@ -389,17 +389,17 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
 
 
 @pytest.mark.long
-def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_of_the_balance_that_is_none_is_reported_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     report(spark, tmp_path)
     store = tmp_path / "compacted"
     for file in accounts_in(store):
         whole = (store / file).read_bytes()
         (store / file).write_bytes(whole[: len(whole) // 2])
-    told.tell(Kind.DELIVERED, 600, "m599")
-    told.write()
+    day.note(Kind.DELIVERED, 600, "m599")
+    day.write()
     compacted = compact_ledger(read_in_process, tmp_path)
     with (
         pytest.raises(StoreDamaged, match=r"/compacted/balance is damaged: .*; remove that"),
@@ -415,22 +415,22 @@ def test_the_session_that_was_active_is_it_after_a_report(spark: SparkSession, t
     """Ours for little data would be slow with much, and is nobody else's business."""
     from pyspark.sql import SparkSession
 
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     for minute in (700, 701):
         report(spark, tmp_path)
         assert SparkSession.active() is spark
         assert sessions.ensure_session() is spark
-        told.tell(Kind.ACCEPTED, minute, f"m{minute}")
-        told.write()
+        day.note(Kind.ACCEPTED, minute, f"m{minute}")
+        day.write()
 
 
 def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
-    told = a_told_day(tmp_path)
+    day = make_day(tmp_path)
     with open_balance(spark, compact_ledger(read_in_process, tmp_path)) as read:
-        told.tell(Kind.DELIVERED, 600, "m599")
-        told.write()
+        day.note(Kind.DELIVERED, 600, "m599")
+        day.write()
         with open_balance(spark, compact_ledger(read_in_process, tmp_path)) as newer:
             assert newer.accounts.where("delivered = 1").count() == 600
         assert read.accounts.where("delivered = 1").count() == 599
@@ -439,7 +439,7 @@ def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path:
 def test_only_one_process_at_a_time_brings_the_balance_forward(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
-    a_told_day(tmp_path)
+    make_day(tmp_path)
     compacted = compact_ledger(read_in_process, tmp_path)
     with manifests.lock_store(compacted.store), pytest.raises(StoreInUse), open_balance(spark, compacted):
         pass

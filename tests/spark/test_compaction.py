@@ -12,7 +12,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_story import BASE_MS, Script, a_story, without_numbers, write_lines
+from scripted_ledger import BASE_MS, Script, make_scenario, without_numbers, write_lines
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify
@@ -35,10 +35,10 @@ def numbers_of(compacted: CompactedLedger) -> list[tuple[str, int]]:
 
 
 def script(process: str, messages: int, *, program: str = "shop") -> Script:
-    told = Script(process, program)
+    records = Script(process, program)
     for number in range(messages):
-        told.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}-{number}",), sizes=(5,)))
-    return told
+        records.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}-{number}",), sizes=(5,)))
+    return records
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def test_every_record_is_there_once_with_all_that_it_said(ledger: Path) -> None:
-    a_story(5, 400, misfortunes=1).write(ledger, lines_per_segment=100)
+    make_scenario(5, 400, misfortunes=1).write(ledger, lines_per_segment=100)
     compacted = compact_ledger(read_in_process, ledger)
     records = sorted(LedgerReader(ledger).records(), key=lambda record: (record.process, record.number))
     found = rows_of(compacted)
@@ -75,16 +75,16 @@ events = st.builds(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(events, max_size=12))
-def test_a_step_is_one_message_of_an_event_and_sums_are_kept(tmp_path_factory: Any, told: list[Event]) -> None:
+def test_a_step_is_one_message_of_an_event_and_sums_are_kept(tmp_path_factory: Any, records: list[Event]) -> None:
     directory = tmp_path_factory.mktemp("ledger")
     process = Script("00000000000000aa", "any")
-    for at, event in enumerate(told):
+    for at, event in enumerate(records):
         process.note(BASE_MS + at, event)
     write_lines(directory, process.process, process.lines())
     found = [
         row for row in rows_of(compact_ledger(read_in_process, directory)) if row["kind"] not in ("opened", "closed")
     ]
-    for number, event in enumerate(told, 2):
+    for number, event in enumerate(records, 2):
         rows = [row for row in found if row["number"] == number]
         longest = max(map(len, (event.message_ids, event.sizes, event.session_ids, event.sequence_numbers)))
         assert [row["position"] for row in rows] == list(range(max(longest, 1)))
@@ -95,20 +95,20 @@ def test_a_step_is_one_message_of_an_event_and_sums_are_kept(tmp_path_factory: A
 
 
 def test_days_are_folders(ledger: Path) -> None:
-    told = script("00000000000000aa", 1)
-    told.note(BASE_MS + 86_400_000, Event(Kind.ACCEPTED, "orders", message_ids=("later",)))
-    write_lines(ledger, told.process, told.lines())
+    records = script("00000000000000aa", 1)
+    records.note(BASE_MS + 86_400_000, Event(Kind.ACCEPTED, "orders", message_ids=("later",)))
+    write_lines(ledger, records.process, records.lines())
     compacted = compact_ledger(read_in_process, ledger)
     folders = {Path(file).parent.name for file in compacted.manifest.files}
     assert folders == {"date=2025-03-09", "date=2025-03-10"}
 
 
 def test_days_beyond_all_calendars_share_the_nearest_that_one_has(ledger: Path) -> None:
-    told = script("00000000000000aa", 1)
+    records = script("00000000000000aa", 1)
     for day in (0, 1, 3, 1000):
         for end_ms in (253_402_300_800_000 + day * 86_400_000, -62_135_596_800_000 - day * 86_400_000):
-            told.note(end_ms, Event(Kind.ACCEPTED, "orders", message_ids=("far",)))
-    write_lines(ledger, told.process, told.lines())
+            records.note(end_ms, Event(Kind.ACCEPTED, "orders", message_ids=("far",)))
+    write_lines(ledger, records.process, records.lines())
     compacted = compact_ledger(read_in_process, ledger)
     folders = {Path(file).parent.name for file in compacted.manifest.files}
     assert folders == {"date=0001-01-01", "date=2025-03-09", "date=9999-12-31"}
@@ -155,7 +155,7 @@ def test_a_line_that_is_being_written_is_left_for_the_next_run(ledger: Path) -> 
 def test_a_run_that_dies_leaves_nothing_that_counts(
     ledger: Path, dies_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_story(5, 300, misfortunes=1).write(ledger, lines_per_segment=50)
+    make_scenario(5, 300, misfortunes=1).write(ledger, lines_per_segment=50)
 
     def dies(*_: object) -> Any:
         raise KeyboardInterrupt
@@ -206,11 +206,11 @@ def test_lines_that_are_no_records_are_reported_even_with_a_good_checksum(ledger
     assert compacted.manifest.records == 5
 
 
-def test_a_number_of_more_than_63_bits_is_told_and_the_rest_is_kept(ledger: Path) -> None:
-    told = script("00000000000000aa", 9)
+def test_a_number_of_more_than_63_bits_is_reported_and_the_rest_is_kept(ledger: Path) -> None:
+    records = script("00000000000000aa", 9)
     for at, number in ((3, 1 << 63), (5, -(1 << 63) - 1), (6, (1 << 63) - 1)):
-        told.note(BASE_MS + at, Event(Kind.STORED, "orders", message_ids=("odd",), sequence_numbers=(number,)))
-    write_lines(ledger, told.process, told.lines())
+        records.note(BASE_MS + at, Event(Kind.STORED, "orders", message_ids=("odd",), sequence_numbers=(number,)))
+    write_lines(ledger, records.process, records.lines())
     compacted = compact_ledger(read_in_process, ledger)
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.lines) == ("corrupt", [6, 9])
@@ -264,7 +264,7 @@ def test_fields_and_kinds_that_are_not_known_are_no_trouble(ledger: Path) -> Non
     assert [row["kind"] for row in rows_of(compacted)] == ["yodelled"]
 
 
-def test_a_segment_that_became_shorter_is_told_and_what_it_said_is_kept(ledger: Path) -> None:
+def test_a_segment_that_became_shorter_is_reported_and_what_it_said_is_kept(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 9).lines())
     compact_ledger(read_in_process, ledger)
     change(path, lambda data: data[:100])
@@ -335,15 +335,15 @@ def test_coverage_is_what_verify_says(ledger: Path, seed: int) -> None:
 
     chance = random.Random(seed)
     for number in range(3):
-        told = script(f"{number:016x}", 40)
-        lines = told.lines(closed=chance.random() < 0.6)
+        records = script(f"{number:016x}", 40)
+        lines = records.lines(closed=chance.random() < 0.6)
         missing = {chance.randint(1, len(lines)) for _ in range(chance.choice((0, 0, 3)))}
         kept = without_numbers(lines, missing)
         if chance.random() < 0.3:
             kept[chance.randrange(len(kept))] = b"{}\n"
         if chance.random() < 0.3:
             kept[-1] = kept[-1][:-9]
-        write_lines(ledger, told.process, kept, 15)
+        write_lines(ledger, records.process, kept, 15)
     compacted = compact_ledger(read_in_process, ledger)
     expected, found = verify(ledger), find_coverage(compacted)
     assert found.records == expected.records
@@ -384,10 +384,10 @@ def test_what_a_killed_process_did_last_is_unknown(ledger: Path) -> None:
 def test_a_namespace_or_syphon_that_was_killed_hides_no_acceptance(
     ledger: Path, kinds: tuple[Kind, ...], hides: bool
 ) -> None:
-    told = Script("00000000000000aa", "somebody")
+    records = Script("00000000000000aa", "somebody")
     for number, kind in enumerate(kinds):
-        told.note(BASE_MS + number, Event(kind, "orders", message_ids=("one",), sizes=(5,)))
-    write_lines(ledger, told.process, told.lines(closed=False))
+        records.note(BASE_MS + number, Event(kind, "orders", message_ids=("one",), sizes=(5,)))
+    write_lines(ledger, records.process, records.lines(closed=False))
     coverage = find_coverage(compact_ledger(read_in_process, ledger))
     assert not coverage.is_complete
     assert coverage.knows_all_accepted != hides
@@ -400,6 +400,6 @@ def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledge
     assert [each.defect for each in compacted.manifest.troubles] == ["torn"]
     [unknown] = find_coverage(compacted).missing
     assert unknown.since_ms == BASE_MS + 3
-    stranger = ledger / "stranger.jsonl"
-    stranger.write_bytes(b"what?\n")
+    other = ledger / "stranger.jsonl"
+    other.write_bytes(b"what?\n")
     assert find_coverage(compact_ledger(read_in_process, ledger)).missing_until_ms > BASE_MS * 1000

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ledger_story import BASE_MS, Script, write_lines
+from scripted_ledger import BASE_MS, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.spark.compaction import manifest as manifests
@@ -33,20 +33,20 @@ def test_an_event_that_could_not_be_written_down_is_one_that_is_missing(tmp_path
 
 
 def test_what_a_syphon_could_not_write_down_hides_no_acceptance(tmp_path: Path) -> None:
-    told = Script("00000000000000aa", "syphon")
-    told.note(BASE_MS, Event(Kind.SENT_HOME, "orders", message_ids=("one",)))
-    told.note(BASE_MS + 7, Event(Kind.REJECTED, reason="too large"))
-    write_lines(tmp_path, told.process, told.lines())
+    records = Script("00000000000000aa", "syphon")
+    records.note(BASE_MS, Event(Kind.SENT_HOME, "orders", message_ids=("one",)))
+    records.note(BASE_MS + 7, Event(Kind.REJECTED, reason="too large"))
+    write_lines(tmp_path, records.process, records.lines())
     coverage = find_coverage(compact_ledger(read_in_process, tmp_path))
     assert (coverage.is_complete, coverage.knows_all_accepted) == (False, True)
     assert (coverage.missing[0].since_ms, coverage.missing_until_ms) == (BASE_MS + 7, BASE_MS + 8)
 
 
 def told_by(process: str, *events: Event) -> Script:
-    told = Script(process, "somebody")
+    records = Script(process, "somebody")
     for number, event in enumerate(events):
-        told.note(BASE_MS + number, event)
-    return told
+        records.note(BASE_MS + number, event)
+    return records
 
 
 def write(ledger: Path, *scripts: Script) -> None:

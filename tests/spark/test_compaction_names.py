@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_story import BASE_MS, MINUTE, Script
+from scripted_ledger import BASE_MS, MINUTE, Script
 
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind
@@ -24,11 +24,11 @@ NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"
 
 
 def script(process: str, messages: int) -> Script:
-    told = Script(process, "client")
+    records = Script(process, "client")
     for number in range(messages):
         event = Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}{number}",), sizes=(5,))
-        told.note(BASE_MS + number * MINUTE, event)
-    return told
+        records.note(BASE_MS + number * MINUTE, event)
+    return records
 
 
 def write(segment: Path, process: str, messages: int) -> None:

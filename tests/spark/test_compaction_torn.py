@@ -1,11 +1,11 @@
-"""A last line that is not whole: told as long as it is so, and read when its rest has come."""
+"""A last line that is not whole is reported, and read when its rest has come."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from ledger_story import BASE_MS, Script
+from scripted_ledger import BASE_MS, Script
 
 from twinbus.ledger import Event, Kind, verify
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
@@ -13,10 +13,10 @@ from twinbus.spark.compaction.coverage import find_coverage
 
 
 def lines(process: str = "0a") -> list[bytes]:
-    told = Script(process, "shop")
+    records = Script(process, "shop")
     for number in range(4):
-        told.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
-    return told.lines()
+        records.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
+    return records.lines()
 
 
 def defects(compacted: CompactedLedger) -> list[tuple[str, list[int]]]:
@@ -40,7 +40,7 @@ def test_a_copy_may_end_anywhere_and_go_on_later(tmp_path: Path, name: str, step
         assert verify(ledger).is_complete
 
 
-def test_a_torn_line_is_told_at_every_run_and_read_once(tmp_path: Path) -> None:
+def test_a_torn_line_is_reported_at_every_run_and_read_once(tmp_path: Path) -> None:
     segment = tmp_path / "somebody.jsonl"
     segment.write_bytes(b"".join(lines())[:-9])
     for read in (1, 0, 0):

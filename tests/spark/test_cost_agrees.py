@@ -1,4 +1,4 @@
-"""Ledger, forecast and the meters of the namespaces agree about one and the same story (C1 to C3)."""
+"""Ledger, forecast and the meters of the namespaces agree about one and the same scenario (C1 to C3)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cost_story
+import cost_scenario
 import pytest
-from cost_story import DETOURED, DIRECT, ENTITIES, LOOKS, PINGS, QUEUES, USAGE, looks_of_clients, metered
+from cost_scenario import DETOURED, DIRECT, ENTITIES, LOOKS, PINGS, QUEUES, USAGE, looks_of_clients, metered
 
 from twinbus.cost.bill import Use
 from twinbus.cost.forecast import ALIAS_BYTES, uses
@@ -29,8 +29,8 @@ LARGE = len(ENTITIES)
 Meter = Counter[tuple[str, str]]
 
 
-class Books:
-    """The same story by all who have counted."""
+class Counts:
+    """The same scenario by all who have counted."""
 
     def __init__(self, primary: Meter, secondary: Meter, actual: dict[Stage, Use], ledger: Path) -> None:
         self.primary = primary
@@ -41,7 +41,7 @@ class Books:
 
 
 @pytest.fixture(scope="module")
-def books(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Books:
+def counts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Counts:
     from twinbus.client.aio import shell as aio_shell
     from twinbus.client.sync import shell
 
@@ -51,11 +51,11 @@ def books(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Book
         LocalNamespace("contoso", queues=ENTITIES) as primary,
         LocalNamespace("backup") as secondary,
     ):
-        for module in (shell, aio_shell):  # no look but those of the story, however busy the machine is
+        for module in (shell, aio_shell):  # no look but those of the scenario, however busy the machine is
             patched.setattr(module, "FIRST_RECHECK_S", 3_600.0)
-        cost_story.run(NamespacePair(primary, secondary), folder)
+        cost_scenario.run(NamespacePair(primary, secondary), folder)
         counted = metered(primary), metered(secondary)
-    return Books(*counted, actual_uses(spark, folder), folder)
+    return Counts(*counted, actual_uses(spark, folder), folder)
 
 
 def actual_uses(spark: SparkSession, ledger: Path) -> dict[Stage, Use]:
@@ -72,74 +72,74 @@ def actual_uses(spark: SparkSession, ledger: Path) -> dict[Stage, Use]:
 
 
 @pytest.mark.long
-def test_looks_and_queues_are_counted_alike_by_ledger_forecast_and_meter(books: Books) -> None:
+def test_looks_and_queues_are_counted_alike_by_ledger_forecast_and_meter(counts: Counts) -> None:
     """One listing by each of two processes and one by the syphon, which a month has every 15 minutes; the queues; and
     two requests and a peek of each queue for every look.
     """
     looks = 2 * LOOKS
     expected = 2 + 1 + QUEUES + 2 * looks
-    assert books.secondary["manage", "operations"] == expected
-    assert books.actual[Stage.MANAGE].full == expected
-    assert books.forecast[Stage.MANAGE].full == expected - 1 + USAGE.searches
-    assert books.actual[Stage.MANAGE].documents == books.forecast[Stage.MANAGE].documents == 0
-    assert looks_of_clients(books.ledger) == books.forecast[Stage.LOOK].full == looks * QUEUES
-    assert books.secondary["peek", "operations"] == books.actual[Stage.LOOK].full
-    assert books.actual[Stage.LOOK].documents == books.forecast[Stage.LOOK].documents == 0
+    assert counts.secondary["manage", "operations"] == expected
+    assert counts.actual[Stage.MANAGE].full == expected
+    assert counts.forecast[Stage.MANAGE].full == expected - 1 + USAGE.searches
+    assert counts.actual[Stage.MANAGE].documents == counts.forecast[Stage.MANAGE].documents == 0
+    assert looks_of_clients(counts.ledger) == counts.forecast[Stage.LOOK].full == looks * QUEUES
+    assert counts.secondary["peek", "operations"] == counts.actual[Stage.LOOK].full
+    assert counts.actual[Stage.LOOK].documents == counts.forecast[Stage.LOOK].documents == 0
 
 
-def test_pings_are_counted_alike_by_ledger_forecast_and_meter(books: Books) -> None:
+def test_pings_are_counted_alike_by_ledger_forecast_and_meter(counts: Counts) -> None:
     """Entities x clients x pings, with their bytes."""
     expected = len(ENTITIES) * PINGS
-    assert books.primary["ping", "operations"] == expected
-    for counted in (books.actual[Stage.PING], books.forecast[Stage.PING]):
+    assert counts.primary["ping", "operations"] == expected
+    for counted in (counts.actual[Stage.PING], counts.forecast[Stage.PING]):
         assert (counted.documents, counted.full) == (expected, expected)
-        assert counted.bytes == books.primary["ping", "size"] > 0
+        assert counted.bytes == counts.primary["ping", "size"] > 0
 
 
-def test_a_detour_is_four_charges_by_ledger_forecast_and_meter(books: Books) -> None:
+def test_a_detour_is_four_charges_by_ledger_forecast_and_meter(counts: Counts) -> None:
     """To the backlog, from the backlog, home, and received there."""
     way = (Stage.SEND_BACKLOG, Stage.RECEIVE_BACKLOG, Stage.SEND_HOME)
     for stage in way:
-        actual, foretold = books.actual[stage], books.forecast[stage]
+        actual, forecast = counts.actual[stage], counts.forecast[stage]
         assert actual.messages == actual.documents == actual.full == AWAY, stage
-        assert foretold.messages == foretold.documents == foretold.full == AWAY, stage
-    assert books.actual[Stage.RECEIVE].documents == ALL
-    assert books.secondary["send", "operations"] == books.secondary["delivery", "operations"] == AWAY
-    assert books.primary["delivery", "operations"] == ALL
+        assert forecast.messages == forecast.documents == forecast.full == AWAY, stage
+    assert counts.actual[Stage.RECEIVE].documents == ALL
+    assert counts.secondary["send", "operations"] == counts.secondary["delivery", "operations"] == AWAY
+    assert counts.primary["delivery", "operations"] == ALL
 
 
-def test_the_full_rule_counts_steps_and_settlements_as_the_meter_does(books: Books) -> None:
-    actual = books.actual
+def test_the_full_rule_counts_steps_and_settlements_as_the_meter_does(counts: Counts) -> None:
+    actual = counts.actual
     sent = actual[Stage.SEND].full + actual[Stage.SEND_HOME].full
-    assert sent == books.primary["send", "steps"] == ALL + LARGE
+    assert sent == counts.primary["send", "steps"] == ALL + LARGE
     assert actual[Stage.SEND].documents == ALL - AWAY
-    assert actual[Stage.RECEIVE].full == books.primary["delivery", "steps"] == ALL + LARGE
-    assert actual[Stage.SETTLE].full == books.primary["settle", "operations"] == ALL
-    assert actual[Stage.SETTLE_BACKLOG].full == books.secondary["settle", "operations"] == AWAY
-    assert books.forecast[Stage.SETTLE_BACKLOG].full == AWAY
+    assert actual[Stage.RECEIVE].full == counts.primary["delivery", "steps"] == ALL + LARGE
+    assert actual[Stage.SETTLE].full == counts.primary["settle", "operations"] == ALL
+    assert actual[Stage.SETTLE_BACKLOG].full == counts.secondary["settle", "operations"] == AWAY
+    assert counts.forecast[Stage.SETTLE_BACKLOG].full == AWAY
     assert actual[Stage.SETTLE].documents == actual[Stage.SETTLE_BACKLOG].documents == 0
 
 
-def test_idle_waits_are_counted_alike_by_ledger_and_meter(books: Books) -> None:
-    idle = books.actual[Stage.IDLE]
-    assert idle.documents == idle.full == books.secondary["receive-grant", "operations"] >= QUEUES
+def test_idle_waits_are_counted_alike_by_ledger_and_meter(counts: Counts) -> None:
+    idle = counts.actual[Stage.IDLE]
+    assert idle.documents == idle.full == counts.secondary["receive-grant", "operations"] >= QUEUES
 
 
-def test_every_stage_has_the_bytes_that_the_meter_has(books: Books) -> None:
-    actual = books.actual
-    assert actual[Stage.SEND].bytes + actual[Stage.SEND_HOME].bytes == books.primary["send", "size"]
-    assert actual[Stage.SEND_BACKLOG].bytes == books.secondary["send", "size"]
-    assert actual[Stage.RECEIVE_BACKLOG].bytes == books.secondary["delivery", "size"]
-    assert actual[Stage.LOOK].bytes == books.secondary["peek", "size"] == 0
+def test_every_stage_has_the_bytes_that_the_meter_has(counts: Counts) -> None:
+    actual = counts.actual
+    assert actual[Stage.SEND].bytes + actual[Stage.SEND_HOME].bytes == counts.primary["send", "size"]
+    assert actual[Stage.SEND_BACKLOG].bytes == counts.secondary["send", "size"]
+    assert actual[Stage.RECEIVE_BACKLOG].bytes == counts.secondary["delivery", "size"]
+    assert actual[Stage.LOOK].bytes == counts.secondary["peek", "size"] == 0
     # A receiver does not see what the service sent, only what the SDK made of it.
-    assert actual[Stage.RECEIVE].bytes == pytest.approx(books.primary["delivery", "size"], rel=0.01)
+    assert actual[Stage.RECEIVE].bytes == pytest.approx(counts.primary["delivery", "size"], rel=0.01)
 
 
-def test_the_bytes_of_the_forecast_are_enough_and_not_much_more(books: Books) -> None:
+def test_the_bytes_of_the_forecast_are_enough_and_not_much_more(counts: Counts) -> None:
     for stage, slack in (
         (Stage.SEND_BACKLOG, ALIAS_BYTES),
         (Stage.RECEIVE_BACKLOG, ALIAS_BYTES + DELIVERY_BYTES),
         (Stage.SEND_HOME, 30),
     ):
-        actual, foretold = books.actual[stage].bytes, books.forecast[stage].bytes
-        assert actual <= foretold <= actual + AWAY * slack, stage
+        actual, forecast = counts.actual[stage].bytes, counts.forecast[stage].bytes
+        assert actual <= forecast <= actual + AWAY * slack, stage

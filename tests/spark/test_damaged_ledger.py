@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
-from ledger_story import BASE_MS, MINUTE, Script, write_lines
+from scripted_ledger import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind
@@ -23,8 +23,8 @@ BEYOND_ALL_CALENDARS_MS = 1 << 53
 def lines_of(process: str, messages: int, *, at_ms: int = BASE_MS, step_ms: int = MINUTE) -> list[bytes]:
     script = Script(process, "shop")
     for number in range(messages):
-        told = Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}-{number}",), sizes=(5,))
-        script.note(at_ms + number * step_ms, told)
+        event = Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}-{number}",), sizes=(5,))
+        script.note(at_ms + number * step_ms, event)
     return script.lines()
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
 from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to
@@ -68,8 +68,8 @@ def once(backlog: SparkBacklog, **wishes: Any) -> int:
 def test_what_is_for_entities_that_were_not_named_stays_and_is_counted(
     backlog: SparkBacklog, keeps_signals: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(backlog, 0, letters_for("vault", 3) + letters_for("orders", 5))
-    put(backlog, 1, letters_for("vault", 1))
+    put(backlog, 0, backlog_messages_for("vault", 3) + backlog_messages_for("orders", 5))
+    put(backlog, 1, backlog_messages_for("vault", 1))
     assert once(backlog, entities=frozenset({"ORDERS"})) == 0
     out = capsys.readouterr().out
     assert out.startswith("5 messages are home")
@@ -80,8 +80,8 @@ def test_what_is_for_entities_that_were_not_named_stays_and_is_counted(
     assert len(ids_in(backlog.secondary, backlog.path(0))) == 3
 
 
-def put(backlog: SparkBacklog, index: int, letters: Sequence[bytes]) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(index), letters)
+def put(backlog: SparkBacklog, index: int, messages: Sequence[bytes]) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(index), messages)
 
 
 # --- the keys that the page asks for ---
@@ -106,11 +106,11 @@ def test_a_drain_needs_no_more_than_the_two_keys_of_a_syphon(
             tasks=2,
         )
         for index in range(QUEUE_COUNT):
-            letters = [letter("orders", f"{index}-{number}") for number in range(10)]
-            fill(world.secondary.connection_string, backlog_path("contoso", index), letters)
+            messages = [backlog_message("orders", f"{index}-{number}") for number in range(10)]
+            fill(world.secondary.connection_string, backlog_path("contoso", index), messages)
         assert _once(NO_SPARK, options, DrainLines()) == 0, capsys.readouterr()
         assert ids_in(world.primary, "orders").total() == 10 * QUEUE_COUNT
-        fill(world.secondary.connection_string, backlog_path("contoso", 0), [stranger()])
+        fill(world.secondary.connection_string, backlog_path("contoso", 0), [unaddressed()])
         assert _once(NO_SPARK, options, DrainLines()) == 3
         assert "1 message is in quarantine" in capsys.readouterr().out
 
@@ -123,8 +123,8 @@ def test_what_lies_beyond_the_count_is_found_and_brought_home(
 ) -> None:
     for index in (2, 57):
         backlog.secondary.create_queue(backlog.path(index), max_delivery_count=2_147_483_647)
-        put(backlog, index, [letter("orders", f"{index}-{number}") for number in range(10)])
-    put(backlog, 0, letters_for("orders", 10))
+        put(backlog, index, [backlog_message("orders", f"{index}-{number}") for number in range(10)])
+    put(backlog, 0, backlog_messages_for("orders", 10))
     assert once(backlog) == 0
     assert ids_in(backlog.primary, "orders").total() == 30
     out = capsys.readouterr().out
@@ -135,13 +135,13 @@ def test_what_lies_beyond_the_count_is_found_and_brought_home(
 def test_a_queue_that_comes_up_during_a_drain_is_emptied_before_anybody_says_empty(
     backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(backlog, 0, letters_for("orders", 5))
+    put(backlog, 0, backlog_messages_for("orders", 5))
 
     def meanwhile(*arguments: Any, **named: Any) -> list[ShardReport]:
         if not backlog_has_grown:
             backlog_has_grown.append(True)
             backlog.secondary.create_queue(backlog.path(3))
-            put(backlog, 3, letters_for("orders", 5))
+            put(backlog, 3, backlog_messages_for("orders", 5))
         return here(*arguments, **named)
 
     backlog_has_grown: list[bool] = []
@@ -150,10 +150,10 @@ def test_a_queue_that_comes_up_during_a_drain_is_emptied_before_anybody_says_emp
     assert (done.ending, done.rounds, done.count("moved"), done.extra) == ("empty", 2, 10, [3])
 
 
-def test_who_may_not_look_everywhere_ends_with_3_and_is_never_told_that_the_backlog_is_empty(
+def test_a_key_that_may_not_look_everywhere_exits_with_3_and_never_shows_an_empty_backlog(
     backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
 ) -> None:
-    put(backlog, 0, letters_for("orders", 5))
+    put(backlog, 0, backlog_messages_for("orders", 5))
     narrow = backlog.secret(backlog.secondary, scoped_to(backlog.secondary, backlog.path(0)))
     assert once(backlog, secondary=narrow, queue_count=1) == 3
     out = capsys.readouterr().out
@@ -166,8 +166,8 @@ def test_a_queue_that_cannot_be_emptied_ends_a_drain_with_3_and_is_named_and_the
     backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
 ) -> None:
     """A task would wait for it until its patience ends, round after round."""
-    put(backlog, 0, letters_for("orders", 5))
-    put(backlog, 1, letters_for("orders", 3))
+    put(backlog, 0, backlog_messages_for("orders", 5))
+    put(backlog, 1, backlog_messages_for("orders", 3))
     settings: dict[int, dict[str, Any]] = {2: {"requires_session": True}, 3: {"forward_to": "elsewhere"}}
     with Namespace.from_connection_string(backlog.secondary.connection_string).admin_client() as admin:
         admin.create_queue("elsewhere")
@@ -188,8 +188,8 @@ def test_a_queue_that_cannot_be_emptied_ends_a_drain_with_3_and_is_named_and_the
 def test_a_queue_that_is_disabled_during_a_drain_ends_it_as_well(
     backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(backlog, 0, letters_for("orders", 5))
-    put(backlog, 1, letters_for("orders", 3))
+    put(backlog, 0, backlog_messages_for("orders", 5))
+    put(backlog, 1, backlog_messages_for("orders", 3))
 
     def meanwhile(*arguments: Any, **named: Any) -> list[ShardReport]:
         with Namespace.from_connection_string(backlog.secondary.connection_string).admin_client() as admin:
@@ -210,7 +210,7 @@ def test_a_queue_that_is_disabled_during_a_drain_ends_it_as_well(
 def test_messages_in_quarantine_end_a_drain_with_3_and_are_counted_also_those_of_earlier_runs(
     backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
 ) -> None:
-    put(backlog, 0, [*letters_for("orders", 5), stranger()])
+    put(backlog, 0, [*backlog_messages_for("orders", 5), unaddressed()])
     for _ in range(2):
         assert once(backlog) == 3
         out = capsys.readouterr().out

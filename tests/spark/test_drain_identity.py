@@ -1,4 +1,4 @@
-"""A drain with Entra ID: executors are told the name of a credential, and ask for their own tokens."""
+"""A drain with Entra ID: executors get the name of a credential, and ask for their own tokens."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from backlog_letters import fill, letters_for
-from ordered_backlog import letter
+from backlog_messages import backlog_messages_for, fill
+from ordered_backlog import session_message
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
@@ -44,7 +44,7 @@ def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
 
 
 def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 4_000))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 4_000))
     looks: list[DrainProgress] = []
     options = backlog.options(prefetch=200)
     backlog.primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=1))
@@ -69,8 +69,8 @@ def test_topics_sessions_and_partitions_get_theirs_home(spark: SparkSession, bac
     backlog.primary.create_queue("parts", partitioned=True)
     for path in ("news", "visits", "parts"):
         queue = backlog.path(queue_for(key_of(path, "s1"), (0, 1)))
-        letters = [letter(path, "s1", f"{path}-{number}") for number in range(30)]
-        fill(backlog.secondary.connection_string, queue, letters)
+        messages = [session_message(path, "s1", f"{path}-{number}") for number in range(30)]
+        fill(backlog.secondary.connection_string, queue, messages)
     done = drain(spark, backlog.options(order="session"))
     assert (done.ending, done.count("moved"), done.count("refused")) == ("empty", 90, 0)
     for path, place in {"news": "news/Subscriptions/all", "visits": "visits", "parts": "parts"}.items():
@@ -103,7 +103,7 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(
     spark: SparkSession, namespace_pair: NamespacePair, tmp_path: Path
 ) -> None:
     backlog = SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)  # the dead task's are waited for
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 3_000))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 3_000))
     options = backlog.options(prefetch=100)
     backlog.primary.faults.add("slow", delay=timedelta(seconds=1))  # long enough for the killer to come
     killed: list[int] = []
@@ -125,10 +125,10 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(
     assert done.count("moved") > sum(report.moved for report in done.reports), "Spark forgot what the dead task did"
 
 
-def test_a_credential_that_only_the_driver_has_is_told_and_nothing_moves(
+def test_a_credential_that_only_the_driver_has_is_reported_and_nothing_moves(
     spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 10))
     monkeypatch.setenv("TWINBUS_ONLY_HERE", backlog.primary.connection_string)  # after the workers' JVM was started
     done = drain(spark, backlog.options(primary=Access("env:TWINBUS_ONLY_HERE"), ledger=None))
     assert (done.ending, done.left, done.count("moved")) == ("stuck", 10, 0)
@@ -145,7 +145,7 @@ def test_a_secondary_out_of_reach_is_one_line(spark: SparkSession, backlog: Spar
 def test_a_secondary_that_goes_away_meanwhile_ends_the_run_with_what_is_known(
     spark: SparkSession, backlog: SparkBacklog
 ) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 10))
     backlog.primary.faults.add("no-send", entities=["orders"])
     options = backlog.options(patience_s=1.0)
     done = drain(spark, options, on_progress=lambda _: backlog.secondary.stop())
@@ -157,7 +157,7 @@ def test_a_secondary_that_goes_away_meanwhile_ends_the_run_with_what_is_known(
 def test_an_interrupt_that_comes_before_the_tasks_do_cancels_them_too(
     spark: SparkSession, backlog: SparkBacklog
 ) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 10))
     backlog.primary.faults.add("no-send", entities=["orders"])
 
     def interrupt() -> None:
@@ -209,7 +209,7 @@ def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any
     return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
 
 
-def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
+def test_with_every_the_command_goes_on_until_it_is_stopped(
     spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved: list[int] = []
@@ -221,7 +221,7 @@ def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
 
     def fill_until_there_was_a_second_drain() -> None:
         for filled in (30, 60):
-            fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 30))
+            fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 30))
             while sum(moved) < filled:
                 time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -241,7 +241,7 @@ def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
 def test_sigterm_ends_the_tasks_though_nothing_moves(
     spark: SparkSession, backlog: SparkBacklog, words: list[str], code: int
 ) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 10))
     backlog.primary.faults.add("no-send", entities=["orders"])
 
     def stop_when_a_task_is_at_work() -> None:
@@ -258,7 +258,7 @@ def test_sigterm_ends_the_tasks_though_nothing_moves(
 
 
 def test_the_command_ends_with_0_when_the_backlog_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 20))
+    fill(backlog.secondary.connection_string, backlog.path(1), backlog_messages_for("orders", 20))
     code, said, output = command(backlog, "--ledger", str(backlog.ledger))
     assert code == 0, output
     assert said[-1]["event"] == "finished"
@@ -276,12 +276,12 @@ def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
     assert [patient(master) for master in masters] == given
 
 
-def test_what_executors_lack_is_told_with_the_way_out() -> None:
+def test_what_executors_lack_is_reported_with_the_way_out() -> None:
     trace = "Job aborted\n  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'twinbus'\n  at scala"
     assert summarize(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
 
 
-def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
+def test_of_what_went_wrong_in_a_task_the_last_line_is_reported() -> None:
     trace = 'Job aborted: failed 4 times\n  File "x", line 1\ntwinbus.errors.StoreError: no room\n\n\tat scala'
     assert summarize(trace) == "no room"
     trace = (

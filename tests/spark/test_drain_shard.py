@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
 from idle_progress import IDLE
 from spark_backlog import SparkBacklog, ids_in
 
@@ -46,9 +46,9 @@ def brief(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
 
 
 def test_a_shard_brings_home_what_is_in_its_queues(backlog: SparkBacklog) -> None:
-    letters = letters_for("orders", 700)
-    fill(backlog.secondary.connection_string, backlog.path(0), [*letters[:500], stranger()])
-    fill(backlog.secondary.connection_string, backlog.path(1), letters[500:])
+    messages = backlog_messages_for("orders", 700)
+    fill(backlog.secondary.connection_string, backlog.path(0), [*messages[:500], unaddressed()])
+    fill(backlog.secondary.connection_string, backlog.path(1), messages[500:])
     report = drain_shard(backlog.options(), BOTH)
     assert (report.moved, report.refused, report.trouble) == (700, 1, "")
     assert ids_in(backlog.primary, "orders").total() == 700
@@ -56,7 +56,7 @@ def test_a_shard_brings_home_what_is_in_its_queues(backlog: SparkBacklog) -> Non
 
 def test_a_schedule_that_is_still_to_come_lengthens_no_time_to_live(backlog: SparkBacklog) -> None:
     due = {"x-opt-scheduled-enqueue-time": Timestamp(int(time.time() * 1000) + 3_600_000)}
-    waiting = letter("orders", "m1", header=Header(ttl_ms=5_000), annotations=due)
+    waiting = backlog_message("orders", "m1", header=Header(ttl_ms=5_000), annotations=due)
     fill(backlog.secondary.connection_string, backlog.path(0), [waiting])
     assert drain_shard(backlog.options(), BOTH).moved == 1
     with (
@@ -70,13 +70,13 @@ def test_a_schedule_that_is_still_to_come_lengthens_no_time_to_live(backlog: Spa
 def test_each_attempt_writes_segments_of_its_own(backlog: SparkBacklog) -> None:
     options = backlog.options()
     for attempt in range(2):
-        fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 50))
+        fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 50))
         drain_shard(options, BOTH, attempt)
     with Ledger.at(backlog.ledger, "somebody else"):
         pass
-    books = counts_of(str(backlog.ledger), options.run)
-    assert books is not None
-    assert (books.attempts, books.killed, books.moved, books.received) == (2, 0, 100, 100)
+    counts = counts_of(str(backlog.ledger), options.run)
+    assert counts is not None
+    assert (counts.attempts, counts.killed, counts.moved, counts.received) == (2, 0, 100, 100)
     assert counts_of(str(backlog.ledger), "another run") is None
 
 
@@ -104,7 +104,7 @@ async def borrow_one(connection_string: str, path: str) -> None:
 
 
 def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(brief: SparkBacklog) -> None:
-    fill(brief.secondary.connection_string, brief.path(0), letters_for("orders", 20))
+    fill(brief.secondary.connection_string, brief.path(0), backlog_messages_for("orders", 20))
     began = time.monotonic()
     asyncio.run(borrow_one(brief.secondary.connection_string, brief.path(0)))
     report = drain_shard(brief.options(), BOTH)
@@ -114,7 +114,7 @@ def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(brief: Spar
 
 @pytest.mark.long
 def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(brief: SparkBacklog) -> None:
-    fill(brief.secondary.connection_string, brief.path(0), letters_for("orders", 20))
+    fill(brief.secondary.connection_string, brief.path(0), backlog_messages_for("orders", 20))
     asyncio.run(borrow_one(brief.secondary.connection_string, brief.path(0)))
     report = drain_shard(brief.options(order="session"), BOTH)
     assert (report.moved, report.trouble) == (20, "")
@@ -122,15 +122,15 @@ def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(
 
 
 def test_a_lock_that_outlasts_the_patience_is_a_trouble(backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 20))
     asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
     report = drain_shard(backlog.options(patience_s=5.0), BOTH)
     assert report.moved == 19
     assert "under lock elsewhere" in report.trouble
 
 
-def test_a_wrong_key_is_told_at_once_and_never_shown(backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+def test_a_wrong_key_is_reported_at_once_and_never_shown(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 5))
     key = backlog.secondary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = backlog.secret(backlog.secondary, backlog.secondary.connection_string.replace(key, "c2VjcmV0"))
     began = time.monotonic()
@@ -142,7 +142,7 @@ def test_a_wrong_key_is_told_at_once_and_never_shown(backlog: SparkBacklog) -> N
 
 
 def test_a_primary_that_refuses_us_is_given_up_soon(backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 5))
     key = backlog.primary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = backlog.secret(backlog.primary, backlog.primary.connection_string.replace(key, "c2VjcmV0"))
     report = drain_shard(backlog.options(primary=wrong, refused_s=1.0), BOTH)
@@ -152,7 +152,7 @@ def test_a_primary_that_refuses_us_is_given_up_soon(backlog: SparkBacklog) -> No
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 def test_a_namespace_out_of_reach_is_given_up_when_patience_ends(backlog: SparkBacklog, side: str) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 5))
     options = backlog.options(patience_s=5.0)
     (backlog.primary if side == "primary" else backlog.secondary).stop()
     report = drain_shard(options, BOTH)
@@ -201,7 +201,7 @@ def test_what_travels_to_executors_has_no_secret_in_it(backlog: SparkBacklog) ->
     assert key not in repr(options)
 
 
-def test_all_mistakes_in_the_options_are_told_at_once() -> None:
+def test_all_mistakes_in_the_options_are_reported_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         DrainOptions(
             primary=Access("Endpoint=sb://x;SharedAccessKey=hush"),
@@ -217,7 +217,7 @@ def test_all_mistakes_in_the_options_are_told_at_once() -> None:
     assert "hush" not in text
 
 
-def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
+def test_counts_include_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
     """The first attempt stored five, said of two that they left the backlog, and died; two of the others came again."""
     stored = ("a", "b", "c", "d", "e")
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
@@ -227,13 +227,13 @@ def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Pa
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
         second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.attempts, counts.killed, counts.stored, counts.moved, counts.repeated) == (2, 1, 8, 6, 2)
     dead.close(60)
 
 
-def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
+def test_counts_keep_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
     """The killed attempt stored three that all left; one of them was said to, and one with its id came for tests."""
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     for entity in ("orders", "bills", "news"):
@@ -243,13 +243,13 @@ def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "tests", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "tests", message_ids=("1",)))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 4, 4, 0)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.killed, counts.stored, counts.moved, counts.repeated) == (1, 4, 4, 0)
     dead.close(60)
 
 
-def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path) -> None:
+def test_counts_show_to_which_of_two_entities_a_message_came_twice(tmp_path: Path) -> None:
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     dead.record(Event(Kind.SENT_HOME, "orders", message_ids=("1",)))
     dead.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
@@ -257,7 +257,7 @@ def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "bills", message_ids=("1",)))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 3, 2, 1)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.killed, counts.stored, counts.moved, counts.repeated) == (1, 3, 2, 1)
     dead.close(60)

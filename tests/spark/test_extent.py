@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ledger_story import a_story
+from scripted_ledger import make_scenario
 
 from twinbus.errors import StoreError
 from twinbus.spark import session as sessions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_looking_at_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_story(1, 300, misfortunes=1).write(tmp_path)
+    make_scenario(1, 300, misfortunes=1).write(tmp_path)
     assert settings_for_ledger(tmp_path, None) == QUICK_START, "there is little"
     store = compact_ledger(read_in_process, tmp_path)
     monkeypatch.setattr(sessions, "LITTLE_ROWS", 10)
@@ -34,12 +34,12 @@ def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_l
 
 
 def test_much_that_is_new_needs_a_jvm_that_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_story(1, 300, misfortunes=1).write(tmp_path)
+    make_scenario(1, 300, misfortunes=1).write(tmp_path)
     monkeypatch.setattr(balances, "LITTLE_BYTES", 10)
     assert settings_for_ledger(tmp_path, None) == {}
 
 
-def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         settings_for_ledger(tmp_path / "none", None)
 

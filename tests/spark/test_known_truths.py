@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from clock_truths import CLOCK_TRUTHS
 from known_truths import TRUTHS, Truth
-from ledger_story import BASE_MS, MINUTE
-from told_ledger import told_ledger
+from scripted_ledger import BASE_MS, MINUTE
+from small_ledger import small_ledger
 
 from twinbus.cli.commands.pipeline import exit_code, report_text
 from twinbus.cli.main import run
@@ -59,9 +59,9 @@ def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
 def test_no_answer_is_certain_from_a_store_of_a_version_that_did_not_look_at_the_clocks(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    with told_ledger(tmp_path) as told:
-        CLOCK_TRUTHS[name].tell(told)
-        store = compact_ledger(read_in_process, told.write()).store
+    with small_ledger(tmp_path) as small:
+        CLOCK_TRUTHS[name].scenario(small)
+        store = compact_ledger(read_in_process, small.write()).store
     known = manifests.load(store)
     for process in known.processes.values():
         process.clock.offsets = []
@@ -72,9 +72,9 @@ def test_no_answer_is_certain_from_a_store_of_a_version_that_did_not_look_at_the
 
 
 def says_what_is_proven(spark: SparkSession, ledger: Path, truth: Truth) -> None:
-    with told_ledger(ledger) as told:
-        truth.tell(told)
-        found = report(spark, told.write())
+    with small_ledger(ledger) as small:
+        truth.scenario(small)
+        found = report(spark, small.write())
     assert found.reconciliation.entities == truth.classes
     assert exit_code(found) == truth.code
     assert truth.words in report_text(found)
@@ -87,8 +87,8 @@ def due(minute: float) -> int:
 @pytest.mark.long
 def test_messages_that_are_scheduled_for_later_do_no_damage_to_order(spark: SparkSession, tmp_path: Path) -> None:
     """Compared with each other, by when they are due; of what Azure numbered nobody knows when that is."""
-    with told_ledger(tmp_path) as told:
-        client, primary = told.writer("client"), told.writer("contoso")
+    with small_ledger(tmp_path) as small:
+        client, primary = small.writer("client"), small.writer("contoso")
         client.accepted(1, "orders", "later", sequence_numbers=(7,))
         primary.stored(1, "orders", "later", until_ms=due(60))
         client.accepted(2, "orders", "now")
@@ -108,7 +108,7 @@ def test_messages_that_are_scheduled_for_later_do_no_damage_to_order(spark: Spar
         client.accepted(2, "azure", "now")
         for minute, name in ((3, "now"), (60, "later")):
             client.say(minute, Kind.RECEIVED, "azure", name, namespace="contoso")
-        found = report(spark, told.write())
+        found = report(spark, small.write())
     order = {row["entity"]: (row["basis"], row["arrived"], row["late"]) for row in found.ordering}
     assert order == {
         "orders": ("delivered", 2, 0),
@@ -122,13 +122,13 @@ def test_a_message_that_was_accepted_a_moment_ago_may_still_be_written_down(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """By a namespace that is running; from a whole horizon on its silence is unknown."""
-    with told_ledger(tmp_path, base_ms=time.time_ns() // 1_000_000 - 20 * MINUTE) as told:
-        client, primary = told.writer("client", "running"), told.writer("contoso", "running")
+    with small_ledger(tmp_path, base_ms=time.time_ns() // 1_000_000 - 20 * MINUTE) as small:
+        client, primary = small.writer("client", "running"), small.writer("contoso", "running")
         client.accepted(1, "orders", "m0")
         primary.through(1, "orders", "m0")
         client.accepted(2, "orders", "old")
         client.accepted(19, "orders", "young")
-        found = report(spark, told.write()).reconciliation
+        found = report(spark, small.write()).reconciliation
     assert found.entities == {"orders": {"delivered": 1, "unknown": 1, "stored_on_primary": 1}}
     assert [row["message_id"] for row in found.named] == ["old"]
 
@@ -137,9 +137,9 @@ def test_a_message_that_was_accepted_a_moment_ago_may_still_be_written_down(
 def test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with told_ledger(tmp_path / "ledger") as told:
-        TRUTHS["nearly_everything_is_lost"].tell(told)
-        ledger = told.write()
+    with small_ledger(tmp_path / "ledger") as small:
+        TRUTHS["nearly_everything_is_lost"].scenario(small)
+        ledger = small.write()
     everything, page = tmp_path / "lost.jsonl", tmp_path / "report.html"
     asked = ["pipeline", "report", "--ledger", str(ledger), "--out", str(page), "--lost-to", str(everything)]
     assert run(asked) == 4
@@ -166,18 +166,18 @@ def test_what_a_report_kept_is_made_again_with_one_line_that_says_why(spark: Spa
         compacted = compact_ledger(read_in_process, tmp_path)
         return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, note=notes.append)
 
-    with told_ledger(tmp_path) as told:
+    with small_ledger(tmp_path) as small:
         for name in ("contoso", "backup"):
-            told.writer(name).through(1, "orders", "m")
-        told.write()
+            small.writer(name).through(1, "orders", "m")
+        small.write()
     assert analysed().reconciliation.entities == {
         "contoso:orders": {"sent_elsewhere": 1},
         "backup:orders": {"sent_elsewhere": 1},
     }
     assert notes == []
-    with told_ledger(tmp_path) as told:
-        told.writer("client").accepted(1, "orders", "m")
-        told.write()
+    with small_ledger(tmp_path) as small:
+        small.writer("client").accepted(1, "orders", "m")
+        small.write()
     assert analysed().reconciliation.entities == {
         "orders": {"delivered": 1},
         "backup:orders": {"sent_elsewhere": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from told_ledger import told_ledger
+from small_ledger import small_ledger
 
 from twinbus.spark.compaction.clocks import find_clocks
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
@@ -32,7 +32,7 @@ def test_a_primary_that_moved_to_another_machine_has_nobodys_clock() -> None:
     assert not any(each.is_primarys for each in find_clocks(processes, ["a", "b"], []).known)
 
 
-def test_by_how_much_a_clock_was_set_is_told_for_all_who_share_it() -> None:
+def test_by_how_much_a_clock_was_set_is_reported_for_all_who_share_it() -> None:
     processes = {"a": process("x", 5, 7), "b": process("x", HOUR_MS, HOUR_MS), "c": process("y", 3, 3)}
     found = find_clocks(processes, ["a"], ["c"])
     assert {each.process: each.set_ms for each in found.known} == {"a": HOUR_MS - 5, "b": HOUR_MS - 5, "c": 0}
@@ -85,10 +85,10 @@ def test_who_shares_a_clock_with_all_of_whom_records_are_missing() -> None:
 
 
 def test_a_clock_that_is_set_while_its_process_runs_shows(tmp_path: Path) -> None:
-    with told_ledger(tmp_path) as told:
-        client = told.writer("client", machine="shop", set_at={30: -60.0})
+    with small_ledger(tmp_path) as small:
+        client = small.writer("client", machine="shop", set_at={30: -60.0})
         client.accepted(1, "orders", "a")
         client.accepted(40, "orders", "b")
-        (found,) = compact_ledger(read_in_process, told.write()).manifest.processes.values()
+        (found,) = compact_ledger(read_in_process, small.write()).manifest.processes.values()
     assert found.boot == "start of shop"
     assert found.clock.offsets[1] - found.clock.offsets[0] == HOUR_MS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from doc_blocks import Block, to_run
-from doc_stage import MALFORMED, Pair, commands_for_spark, served_pair
+from doc_environment import MALFORMED, Pair, commands_for_spark, served_pair
 
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.main import run
@@ -35,7 +35,7 @@ def test_every_command_ends_well(
             words += secrets if "drain" in words else []
             ends = run(words)
             said = capsys.readouterr()
-            # The backlog of the stage has messages that never come home: a drain has to say so.
+            # The backlog has messages that never come home: a drain has to say so.
             assert ends == (ExitCode.NOT_ALL if "drain" in words else ExitCode.DONE), f"{line}: {said}"
             assert "drain" not in words or f"{MALFORMED} messages are in quarantine" in said.out
     assert (tmp_path / "report.html").exists()

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ledger_story import (
+from plain_oracle import late_of_each_entity, messages_of_each_kind
+from scripted_ledger import (
     BASE_MS,
     FIRST_BACK,
     FIRST_OUT,
     MINUTE,
     PRIMARY,
     SECOND_OUT,
-    Story,
-    a_story,
+    Scenario,
+    make_scenario,
     without_numbers,
     write_lines,
 )
-from plain_oracle import late_of_each_entity, messages_of_each_kind
 
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind
@@ -41,25 +41,25 @@ SIZES = [
 ]
 
 
-def plant_inversions(story: Story, count: int) -> None:
+def plant_inversions(scenario: Scenario, count: int) -> None:
     """Messages of a quiet entity, one a second; every third of them is delivered a minute late, `count` in all."""
-    client, receiver = story.scripts["client1"], story.scripts["receiver"]
+    client, receiver = scenario.scripts["client1"], scenario.scripts["receiver"]
     for number in range(count * 3):
         at = BASE_MS + 5 * MINUTE + number * 1000
-        told = {"namespace": PRIMARY, "message_ids": (f"quiet-{number}",), "sizes": (10,)}
-        client.note(at, Event(Kind.ACCEPTED, "quiet", **told))  # type: ignore[arg-type]
+        common = {"namespace": PRIMARY, "message_ids": (f"quiet-{number}",), "sizes": (10,)}
+        client.note(at, Event(Kind.ACCEPTED, "quiet", **common))  # type: ignore[arg-type]
         late = MINUTE if number % 3 == 0 else 0
-        receiver.note(at + 500 + late, Event(Kind.DELIVERED, "quiet", **told))  # type: ignore[arg-type]
-        story.expected["quiet", f"quiet-{number}"] = "delivered"
+        receiver.note(at + 500 + late, Event(Kind.DELIVERED, "quiet", **common))  # type: ignore[arg-type]
+        scenario.expected["quiet", f"quiet-{number}"] = "delivered"
     client.note(BASE_MS + 30 * MINUTE, Event(Kind.ACCEPTED, "quiet", PRIMARY, message_ids=("quiet-last",)))
     receiver.note(BASE_MS + 30 * MINUTE + 1, Event(Kind.DELIVERED, "quiet", PRIMARY, message_ids=("quiet-last",)))
-    story.expected["quiet", "quiet-last"] = "delivered"
+    scenario.expected["quiet", "quiet-last"] = "delivered"
 
 
-def planted(events: int) -> Story:
-    story = a_story(11, round(events / EVENTS_PER_MESSAGE), misfortunes=MISFORTUNES, entities=ENTITIES)
-    plant_inversions(story, INVERSIONS)
-    return story
+def planted(events: int) -> Scenario:
+    scenario = make_scenario(11, round(events / EVENTS_PER_MESSAGE), misfortunes=MISFORTUNES, entities=ENTITIES)
+    plant_inversions(scenario, INVERSIONS)
+    return scenario
 
 
 def findings(spark: SparkSession, ledger: Path) -> Findings:
@@ -72,20 +72,20 @@ def findings(spark: SparkSession, ledger: Path) -> Findings:
 @pytest.mark.long
 @pytest.mark.parametrize("events", SIZES)
 def test_exactly_what_was_planted_in_a_large_ledger_is_found(spark: SparkSession, tmp_path: Path, events: int) -> None:
-    story = planted(events)
-    story.write(tmp_path)
+    scenario = planted(events)
+    scenario.write(tmp_path)
     found = findings(spark, tmp_path)
     assert found.coverage.records > events * 0.9
     assert found.coverage.is_complete
-    assert found.reconciliation.entities == story.counts()
-    assert_misfortunes_are_named(found, story)
+    assert found.reconciliation.entities == scenario.counts()
+    assert_misfortunes_are_named(found, scenario)
     assert_outages_are_found(found)
     assert_order_is_found(found, tmp_path)
     assert_cost_is_found(found, tmp_path)
 
 
-def assert_misfortunes_are_named(found: Findings, story: Story) -> None:
-    lost = {name for name, verdict in story.expected.items() if verdict == "lost"}
+def assert_misfortunes_are_named(found: Findings, scenario: Scenario) -> None:
+    lost = {name for name, verdict in scenario.expected.items() if verdict == "lost"}
     assert len(lost) == 3 * MISFORTUNES
     named = {(row["entity"], row["message_id"]) for row in found.reconciliation.named if row["verdict"] == "lost"}
     assert named == lost
@@ -122,13 +122,13 @@ def assert_cost_is_found(found: Findings, ledger: Path) -> None:
 def test_planted_gaps_are_found_and_turn_a_number_into_unknown(
     spark: SparkSession, tmp_path: Path, events: int
 ) -> None:
-    story = a_story(12, round(events / EVENTS_PER_MESSAGE), misfortunes=0, entities=ENTITIES)
+    scenario = make_scenario(12, round(events / EVENTS_PER_MESSAGE), misfortunes=0, entities=ENTITIES)
     gaps = {"receiver": {500, 501, 502}, "syphon": {40}, "client2": {77, 78, 200}}
-    for name, script in story.scripts.items():
+    for name, script in scenario.scripts.items():
         write_lines(tmp_path, script.process, without_numbers(script.lines(), gaps.get(name, set())))
     found = findings(spark, tmp_path)
     holes = sorted((each.process, each.records) for each in found.coverage.missing)
-    ids = {name: script.process for name, script in story.scripts.items()}
+    ids = {name: script.process for name, script in scenario.scripts.items()}
     assert holes == sorted(
         [(ids["receiver"], 3), (ids["syphon"], 1), (ids["client2"], 2), (ids["client2"], 1)],
     )

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from duck_oracle import Oracle
-from ledger_soup import a_soup
-from ledger_story import (
+from random_ledger import random_ledger
+from scripted_ledger import (
     BASE_MS,
     MINUTE,
     PRIMARY,
+    Scenario,
     Script,
-    Story,
-    a_story,
-    told_by_receivers,
+    make_scenario,
+    recorded_by_receivers,
     without_numbers,
     write_lines,
 )
@@ -61,27 +61,27 @@ def verdicts(spark: SparkSession, compacted: CompactedLedger, missing_until_ms: 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    story = a_story(seed, 2000)
-    story.write(tmp_path)
+    scenario = make_scenario(seed, 2000)
+    scenario.write(tmp_path)
     compacted = compact_ledger(read_in_process, tmp_path)
     found = verdicts(spark, compacted)
-    assert found == story.expected
-    assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
+    assert found == scenario.expected
+    assert Oracle(compacted).verdicts(HORIZON_MIN) == scenario.expected
 
 
 @pytest.mark.long
-def test_receivers_tell_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_receivers_record_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import collect_rows
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms import ordering as order
     from twinbus.spark.transforms.accounts import accounts
 
-    story = told_by_receivers(a_story(6, 2000))
-    story.write(tmp_path)
+    scenario = recorded_by_receivers(make_scenario(6, 2000))
+    scenario.write(tmp_path)
     compacted = compact_ledger(read_in_process, tmp_path)
-    assert verdicts(spark, compacted) == story.expected
-    assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
-    assert sum(verdict == "delivered" for verdict in story.expected.values()) > 1500
+    assert verdicts(spark, compacted) == scenario.expected
+    assert Oracle(compacted).verdicts(HORIZON_MIN) == scenario.expected
+    assert sum(verdict == "delivered" for verdict in scenario.expected.values()) > 1500
     rows = collect_rows(
         order.ordering(order.ordering_by_session(order.sent_messages(accounts(steps_in(spark, compacted)))))
     )
@@ -110,14 +110,14 @@ WORDS: list[tuple[str, list[tuple[Kind, str]]]] = [
     ("duplicated", [(Kind.ACCEPTED, ""), (Kind.SENT_HOME, ""), (Kind.RECEIVED, "")]),
     ("sent_elsewhere", [(Kind.RECEIVED, "")]),
 ]
-"""A verdict, and what was told before it: what happened, and below which path of the entity."""
+"""A verdict, and what was recorded before it: what happened, and below which path of the entity."""
 
 
 @pytest.mark.long
 def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
     script = Script("0a", "any")
-    for number, (_, told) in enumerate(WORDS):
-        for later, (kind, below) in enumerate(told):
+    for number, (_, recorded) in enumerate(WORDS):
+        for later, (kind, below) in enumerate(recorded):
             script.note(BASE_MS + later, Event(kind, f"e{number}{below}", message_ids=("m",)))
     write_lines(tmp_path, script.process, script.lines())
     compacted = compact_ledger(read_in_process, tmp_path)
@@ -148,28 +148,28 @@ def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tm
     for seed in range(3):
         directory = tmp_path / f"{seed}"
         directory.mkdir()
-        for script in a_soup(seed, (30, 300, 900)[seed]):
+        for script in random_ledger(seed, (30, 300, 900)[seed]):
             write_lines(directory, script.process, script.lines())
         compacted = compact_ledger(read_in_process, directory)
         assert verdicts(spark, compacted) == Oracle(compacted).verdicts(HORIZON_MIN)
 
 
-def with_a_gap(story: Story, directory: Path, program: str, missing: set[int]) -> None:
-    for name, script in story.scripts.items():
+def with_a_gap(scenario: Scenario, directory: Path, program: str, missing: set[int]) -> None:
+    for name, script in scenario.scripts.items():
         lines = script.lines()
         write_lines(directory, script.process, without_numbers(lines, missing) if name == program else lines)
 
 
 @pytest.mark.long
 def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Path) -> None:
-    story = a_story(3, 600, misfortunes=0)
-    story.write(tmp_path / "whole")
+    scenario = make_scenario(3, 600, misfortunes=0)
+    scenario.write(tmp_path / "whole")
     whole = reconciled(spark, compact_ledger(read_in_process, tmp_path / "whole"))
     assert (whole.lost, whole.verdict) == (0, "nothing lost")
-    assert whole.entities == story.counts()
+    assert whole.entities == scenario.counts()
 
     (tmp_path / "gap").mkdir()
-    with_a_gap(story, tmp_path / "gap", "receiver", {200})
+    with_a_gap(scenario, tmp_path / "gap", "receiver", {200})
     torn = reconciled(spark, compact_ledger(read_in_process, tmp_path / "gap"))
     assert torn.lost is None
     assert torn.verdict.startswith("unknown: records are missing; 1 of ")
@@ -180,13 +180,13 @@ def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Pa
 @pytest.mark.long
 def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp_path: Path) -> None:
     """On one machine: its clock says what was after."""
-    story = a_story(4, 1500, misfortunes=2)
-    for script in story.scripts.values():
+    scenario = make_scenario(4, 1500, misfortunes=2)
+    for script in scenario.scripts.values():
         script.boot = "one"
-    with_a_gap(story, tmp_path, "client1", {2})
+    with_a_gap(scenario, tmp_path, "client1", {2})
     compacted = compact_ledger(read_in_process, tmp_path)
     found = reconciled(spark, compacted)
-    lost = [name for name, verdict in story.expected.items() if verdict == "lost"]
+    lost = [name for name, verdict in scenario.expected.items() if verdict == "lost"]
     assert found.verdict == f"at least {len(lost)} lost; whether more is unknown: records are missing"
     assert {(row["entity"], row["message_id"]) for row in found.named if row["verdict"] == "lost"} == set(lost)
     dark = verdicts(spark, compacted, missing_until_ms=BASE_MS + 300 * MINUTE)
@@ -195,14 +195,14 @@ def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp
 
 @pytest.mark.long
 def test_clocks_that_disagree_a_little_widen_the_horizon_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    story = a_story(5, 600, misfortunes=0)
-    story.scripts["receiver"].ahead_ms = story.scripts["syphon"].ahead_ms = -30_000
-    story.write(tmp_path)
+    scenario = make_scenario(5, 600, misfortunes=0)
+    scenario.scripts["receiver"].ahead_ms = scenario.scripts["syphon"].ahead_ms = -30_000
+    scenario.write(tmp_path)
     found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
     assert (found.lost, found.verdict) == (0, "nothing lost")
     assert found.backwards_ms == pytest.approx(30_000, abs=2000)
     assert found.horizon_min == HORIZON_MIN + 1
-    assert found.entities == story.counts()
+    assert found.entities == scenario.counts()
 
 
 @pytest.mark.long
@@ -210,14 +210,14 @@ def test_a_clock_that_is_wrong_makes_unknown_what_looks_lost_and_hides_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A client whose clock is a day ahead sends once, and what it sends is delivered."""
-    story = a_story(5, 600, misfortunes=2)
-    ahead, receiver = Script("00000000000000dd", "late shop", ahead_ms=86_400_000), story.scripts["receiver"]
+    scenario = make_scenario(5, 600, misfortunes=2)
+    ahead, receiver = Script("00000000000000dd", "late shop", ahead_ms=86_400_000), scenario.scripts["receiver"]
     ahead.note(BASE_MS, Event(Kind.ACCEPTED, "ahead", PRIMARY, message_ids=("one",), sizes=(5,)))
     receiver.note(BASE_MS + 5, Event(Kind.DELIVERED, "ahead", PRIMARY, message_ids=("one",), sizes=(5,)))
-    story.scripts["ahead"] = ahead
-    story.write(tmp_path)
+    scenario.scripts["ahead"] = ahead
+    scenario.write(tmp_path)
     found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
-    lost = {name for name, verdict in story.expected.items() if verdict == "lost"}
+    lost = {name for name, verdict in scenario.expected.items() if verdict == "lost"}
     assert found.horizon_min == HORIZON_MIN
     assert found.lost is None
     assert {(row["entity"], row["message_id"]) for row in found.named if row["verdict"] == "unknown"} >= lost

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 from duck_oracle import Oracle
 from json_rules import broken_rules
-from ledger_story import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Script, Story, a_story, write_lines
+from scripted_ledger import (
+    BASE_MS,
+    FIRST_BACK,
+    FIRST_OUT,
+    MINUTE,
+    SECOND_OUT,
+    Scenario,
+    Script,
+    make_scenario,
+    write_lines,
+)
 
 from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind
@@ -49,12 +59,12 @@ def test_order_is_judged_as_duckdb_judges_it(findings: Findings, compacted: Comp
     assert sum(row["late"] for row in findings.sessions_hurt) == found["entity0"][1] > 0
 
 
-def test_the_flow_ends_with_what_is_left_in_the_backlog(findings: Findings, story: Story) -> None:
-    left = sum(verdict == "waiting" for verdict in story.expected.values())
-    behind = len(story.planted["left behind"])
+def test_the_flow_ends_with_what_is_left_in_the_backlog(findings: Findings, scenario: Scenario) -> None:
+    left = sum(verdict == "waiting" for verdict in scenario.expected.values())
+    behind = len(scenario.planted["left behind"])
     assert findings.flow[-1]["depth"] == left + behind
     assert sum(row["sent_home"] for row in findings.flow) == sum(
-        event.kind == Kind.SENT_HOME for _, _, event in story.scripts["syphon"].events
+        event.kind == Kind.SENT_HOME for _, _, event in scenario.scripts["syphon"].events
     )
 
 
@@ -78,7 +88,7 @@ def test_operations_and_bytes_are_those_that_duckdb_counts(findings: Findings, c
 def test_the_command_writes_both_and_ends_with_4_if_messages_are_lost(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a_story(8, 300, misfortunes=1).write(tmp_path / "ledger")
+    make_scenario(8, 300, misfortunes=1).write(tmp_path / "ledger")
     out = tmp_path / "report.html"
     code = run(["pipeline", "report", "--ledger", str(tmp_path / "ledger"), "--out", str(out), "--json"])
     said, progress = capsys.readouterr()
@@ -105,8 +115,8 @@ def test_six_thousand_pings_an_hour_are_counted_from_the_ledger(
         script = Script(f"{client:016x}", "client")
         for ping in range(60):
             for entity in range(5):
-                told = Event(Kind.PING, f"e{entity}", "contoso", count=1, bytes=180, outcome="failed")
-                script.note(BASE_MS + ping * MINUTE, told)
+                event = Event(Kind.PING, f"e{entity}", "contoso", count=1, bytes=180, outcome="failed")
+                script.note(BASE_MS + ping * MINUTE, event)
         script.note(BASE_MS, Event(Kind.QUEUE_CHECKED, namespace="backup", count=1))
         write_lines(tmp_path, script.process, script.lines(closed=client > 0))
     assert run(["cost", "actual", "--ledger", str(tmp_path), "--json"]) == 3  # one client was killed
@@ -153,7 +163,7 @@ An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
     assert find_reason(said) == "Reason: All masters are unresponsive! Giving up."
 
 
-def test_a_machine_without_java_is_told_what_to_install(
+def test_a_machine_without_java_gets_advice_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 MINUTE_NS = 60_000_000_000
 
 
-def told(directory: Path, program: str, *events: tuple[int, Event], write_s: float = 0.1) -> Ledger:
+def recorded_ledger(directory: Path, program: str, *events: tuple[int, Event], write_s: float = 0.1) -> Ledger:
     """A ledger with these events, each so many minutes after the start of 2025."""
     now = [0]
     ledger = Ledger(
@@ -40,14 +40,14 @@ def reported(ledger: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dic
 
 def namespace_told(directory: Path, *names: str) -> None:
     for kind in (Kind.STORED, Kind.DELIVERED):
-        told(directory, "contoso", *((0, message(kind, name)) for name in names)).close(60.0)
+        recorded_ledger(directory, "contoso", *((0, message(kind, name)) for name in names)).close(60.0)
 
 
 @pytest.mark.long
 def test_a_sender_that_was_stopped_with_nothing_to_say_leaves_the_answer_certain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client = told(tmp_path, "shop", *((0, message(Kind.ACCEPTED, name)) for name in "abc"))
+    client = recorded_ledger(tmp_path, "shop", *((0, message(Kind.ACCEPTED, name)) for name in "abc"))
     assert client.flush(60.0)
     let_go(client)
     namespace_told(tmp_path, *"abc")
@@ -59,7 +59,7 @@ def test_a_sender_that_was_stopped_with_nothing_to_say_leaves_the_answer_certain
 def test_a_sender_that_was_stopped_with_more_to_say_makes_only_that_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client = told(tmp_path, "shop", (0, message(Kind.ACCEPTED, "a")), write_s=60.0)
+    client = recorded_ledger(tmp_path, "shop", (0, message(Kind.ACCEPTED, "a")), write_s=60.0)
     assert client.flush(60.0)
     client.record(message(Kind.ACCEPTED, "b"))
     let_go(client)
@@ -82,12 +82,12 @@ def test_what_a_syphon_did_before_a_power_cut_is_unknown_and_not_lost(
     queue = "contoso/x-servicebus-transfer/0"
     others = [f"{number}" for number in range(5)]
     sent = [(minute, message(Kind.BACKLOGGED, name, queue=queue)) for minute, name in enumerate(["a", *others])]
-    told(tmp_path, "shop", *sent[:1], *((minute + 60, event) for minute, event in sent[1:])).close(60.0)
-    cut = told(tmp_path, "syphon", (-10, Event(Kind.LONG_POLL, queue=queue)))
+    recorded_ledger(tmp_path, "shop", *sent[:1], *((minute + 60, event) for minute, event in sent[1:])).close(60.0)
+    cut = recorded_ledger(tmp_path, "syphon", (-10, Event(Kind.LONG_POLL, queue=queue)))
     assert cut.flush(60.0)
     let_go(cut)
     home = [message(kind, name, queue=queue) for name in others for kind in (Kind.SENT_HOME, Kind.COMPLETED)]
-    told(tmp_path, "syphon", *((90, event) for event in home)).close(60.0)
+    recorded_ledger(tmp_path, "syphon", *((90, event) for event in home)).close(60.0)
     monkeypatch.setattr(process_end, "boot_id", lambda: "a later start")
     code, found = reported(tmp_path, capsys)
     assert (code, found["reconciliation"]["lost"], found["reconciliation"]["lost_at_least"]) == (3, None, 0)

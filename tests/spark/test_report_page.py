@@ -125,15 +125,15 @@ async def test_a_browser_shows_all_of_it_without_a_complaint_or_a_request(findin
         assert "9 lost" in text
         assert f"{findings.coverage.records:,}" in text
         assert await shown.value("[...document.querySelectorAll('svg')].map(each => each.ariaLabel)") == list(PLOTS)
-        papers = set()
+        backgrounds = set()
         for width, dark in ((WIDE, False), (NARROW, False), (NARROW, True)):
             await shown.look(width=width, dark=dark)
             assert await shown.value("document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
             assert (
                 await shown.value("Math.min(...[...document.querySelectorAll('svg')].map(e => e.clientWidth))") >= 800
             )
-            papers.add(await shown.value("getComputedStyle(document.body).backgroundColor"))
-        assert len(papers) == 2
+            backgrounds.add(await shown.value("getComputedStyle(document.body).backgroundColor"))
+        assert len(backgrounds) == 2
         assert shown.fetched == [file.as_uri()]
         assert shown.complaints == []
 

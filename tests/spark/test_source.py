@@ -237,9 +237,9 @@ def test_a_stream_of_what_comes_from_now_on(bus: Bus, tmp_path: Path) -> None:
 def test_no_plan_has_a_secret_in_it(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
     frame = bus.read("orders")
     frame.explain(True)
-    told = capsys.readouterr().out + repr(frame) + str(bus.spark.sparkContext.getConf().getAll())
-    assert "servicebus" in told
-    assert bus.key not in told
+    shown = capsys.readouterr().out + repr(frame) + str(bus.spark.sparkContext.getConf().getAll())
+    assert "servicebus" in shown
+    assert bus.key not in shown
 
 
 def test_rows_that_cannot_be_sent_are_named(bus: Bus) -> None:
@@ -251,7 +251,7 @@ def test_rows_that_cannot_be_sent_are_named(bus: Bus) -> None:
 
 
 @pytest.mark.long
-def test_a_queue_that_is_not_there_and_a_wrong_key_are_told(bus: Bus, tmp_path: Path) -> None:
+def test_a_queue_that_is_not_there_and_a_wrong_key_are_reported(bus: Bus, tmp_path: Path) -> None:
     frame = bus.spark.createDataFrame([("1", "ok")], "message_id STRING, body STRING")
     with pytest.raises(Exception, match="not found"):
         bus.write(frame, "nowhere")
@@ -263,7 +263,7 @@ def test_a_queue_that_is_not_there_and_a_wrong_key_are_told(bus: Bus, tmp_path: 
     assert "c2VjcmV0" not in str(caught.value)
 
 
-def test_mistakes_are_told_when_loading(bus: Bus) -> None:
+def test_mistakes_are_reported_when_loading(bus: Bus) -> None:
     with pytest.raises(Exception, match="do you mean peekBatchSize"):
         bus.read("orders", peekBatchsSize=1)
     with pytest.raises(Exception, match="latest is for streams"):

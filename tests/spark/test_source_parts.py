@@ -224,7 +224,7 @@ def test_what_never_expires_does_so_at_the_last_moment() -> None:
     assert read(again, "time_to_live_ms") == 253_402_243_199_000 - NOW_MS
 
 
-def test_of_numbers_that_no_column_can_hold_a_count_is_the_nearest_and_a_name_is_not_told() -> None:
+def test_of_numbers_that_no_column_can_hold_a_count_is_the_nearest_and_a_name_is_not_shown() -> None:
     row = row_of(
         header=sections.Header(delivery_count=2**31), annotations={"x-opt-enqueue-sequence-number": ULong(2**63)}
     )
@@ -232,7 +232,7 @@ def test_of_numbers_that_no_column_can_hold_a_count_is_the_nearest_and_a_name_is
 
 
 @pytest.mark.parametrize("name", [None, ""])
-def test_a_row_without_an_id_is_told_or_given_one(name: str | None) -> None:
+def test_a_row_without_an_id_is_reported_or_given_one(name: str | None) -> None:
     batch = pa.RecordBatch.from_pydict({"message_id": pa.array(["1", name], pa.string()), "body": ["x", "y"]})
     with pytest.raises(OptionsError, match="row 1 has no message_id"):
         list(encode_rows(batch, "orders", NOW_MS, makes_ids=False))
@@ -293,7 +293,7 @@ def test_backlog_queues_and_dead_letter_queues_have_options_of_their_own() -> No
     )
 
 
-def test_all_mistakes_are_told_at_once_and_no_secret_is() -> None:
+def test_all_mistakes_are_reported_at_once_and_no_secret_is() -> None:
     given = {
         "servicebus.credential": "Endpoint=sb://x;SharedAccessKey=hush",
         "servicebus.connectionString": "SharedAccessKey=hush",
@@ -348,15 +348,15 @@ def test_what_would_not_be_heeded_is_refused(given: dict[str, str], text: str) -
 
 
 @pytest.mark.parametrize(
-    ("queues", "told"),
+    ("queues", "problem"),
     [
         ("orders,bills,orders", "named twice: orders"),
         ("Orders,bills,orders", "named twice: Orders, orders"),
         ("contoso/X-ServiceBus-Transfer/0", "named twice: contoso/X-ServiceBus-Transfer/0, contoso/x-servicebus-tr"),
     ],
 )
-def test_an_entity_is_read_once_in_whatever_case_it_is_named(queues: str, told: str) -> None:
-    with pytest.raises(OptionsError, match=told):
+def test_an_entity_is_read_once_in_whatever_case_it_is_named(queues: str, problem: str) -> None:
+    with pytest.raises(OptionsError, match=problem):
         read_options(CREDENTIAL | {"queues": queues, "primaryNamespace": "contoso"})
 
 
@@ -376,7 +376,7 @@ def test_a_path_says_where_to_unless_it_contradicts_the_queue() -> None:
         write_options(CREDENTIAL | {"path": "orders", "queue": "invoices"})
 
 
-def test_columns_that_cannot_be_sent_are_all_told() -> None:
+def test_columns_that_cannot_be_sent_are_all_reported() -> None:
     given = {"body": "int", "colour": "string", "time_to_live_ms": "string", "sequence_number": "bigint"}
     problems = write_problems(given, has_target=False, makes_ids=False)
     assert [problem.partition(":")[0] for problem in problems] == [

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
-from backlog_letters import put
+from backlog_messages import put
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 from received import received
@@ -111,7 +111,7 @@ def take(namespace: LocalNamespace, queue: str, count: int) -> None:
             receiver.complete_message(message)
 
 
-def test_what_others_took_meanwhile_is_passed_over_or_told(namespace: LocalNamespace, tmp_path: Path) -> None:
+def test_what_others_took_meanwhile_is_passed_over_or_reported(namespace: LocalNamespace, tmp_path: Path) -> None:
     fill(namespace, "orders", 10)
     source, strict = reader(tmp_path), reader(tmp_path, failOnDataLoss="true")
     start = source.initialOffset()
@@ -234,7 +234,9 @@ def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post:
     assert list(ids_in(namespace, "orders").items()) == [(str(number), 1) for number in range(1_000)]
 
 
-def test_a_large_message_goes_alone_and_a_too_large_one_is_told(namespace: LocalNamespace, post: BatchSender) -> None:
+def test_a_large_message_goes_alone_and_a_too_large_one_is_reported(
+    namespace: LocalNamespace, post: BatchSender
+) -> None:
     large = [message_of({"message_id": str(number), "body": b"x" * 200_000}, 0) for number in range(6)]
     post.put("orders", large)
     post.flush()
@@ -308,7 +310,7 @@ def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: BatchS
     assert set(ids_in(namespace, "orders")) == {str(number) for number in range(200)}
 
 
-def test_whatever_keeps_a_batch_from_being_stored_is_told(namespace: LocalNamespace, post: BatchSender) -> None:
+def test_whatever_keeps_a_batch_from_being_stored_is_reported(namespace: LocalNamespace, post: BatchSender) -> None:
     post.put("orders", [*messages(1), "no bytes: they cannot be put together"])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         post.flush()
@@ -323,7 +325,7 @@ async def test_credit_that_never_comes_is_not_waited_for() -> None:
         await LinkHandler().wait_for_credit(link, 0.01, "orders")
 
 
-def test_a_queue_that_is_not_there_is_told_at_once(post: BatchSender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_not_there_is_reported_at_once(post: BatchSender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "BACKOFF_S", (60.0,) * 4)
     began = time.monotonic()
     post.put("nowhere", messages(1))

@@ -26,7 +26,7 @@ class Stream:
         self.offset = start
         self.time_s = 0.0
         self.ids: list[tuple[int, int]] = []
-        """Number and time of every message read: together they tell messages apart."""
+        """Number and time of every message read: together they identify a message."""
         self.restart(name, **given)
 
     def restart(self, name: str = "orders", **given: str) -> None:
@@ -250,7 +250,7 @@ def test_a_scheduled_message_says_nothing_by_the_time_it_is_meant_for() -> None:
     assert stream.run() == []
 
 
-def test_an_entity_is_told_from_another_also_if_its_last_message_was_scheduled() -> None:
+def test_an_entity_is_distinguished_from_another_also_if_its_last_message_was_scheduled() -> None:
     entity = PeekedEntity()
     entity.send(0, 2)
     entity.send(0, 1, scheduled=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ledger_story import BASE_MS, a_story
+from scripted_ledger import BASE_MS, make_scenario
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
 from twinbus.ledger.kinds import DELIVERY_BYTES
@@ -33,7 +33,7 @@ def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSessio
     from twinbus.spark.jobs.compaction import steps_of_files
     from twinbus.spark.transforms.steps import steps as steps_of
 
-    a_story(1, 200, misfortunes=1).write(tmp_path)
+    make_scenario(1, 200, misfortunes=1).write(tmp_path)
     (tmp_path / "torn.jsonl").write_text('{"v":1,"process":"x","num')
     read = steps_of(spark.read.schema(SPARK_SCHEMA).json(f"{tmp_path}/*.jsonl"))
     store = compact_ledger(read_in_process, tmp_path)
@@ -45,22 +45,22 @@ def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSessio
 def test_outages_that_overlap_are_one_and_flaps_are_counted(spark: SparkSession) -> None:
     from twinbus.spark.transforms.availability import availability, changes, detours, observed, outages
 
-    def told(kind: Kind, at: int, process: str, entity: str = "orders") -> dict[str, Any]:
+    def step(kind: Kind, at: int, process: str, entity: str = "orders") -> dict[str, Any]:
         return {"kind": str(kind), "at_ms": at, "process": process, "entity": entity}
 
     rows = steps(
         spark,
-        told(Kind.SUSPECTED, 100, "a"),  # a scare: no failover follows
-        told(Kind.SUSPECTED, 1000, "a"),
-        told(Kind.FAILED_OVER, 1100, "a"),
-        told(Kind.RECOVERED, 2000, "a"),
-        told(Kind.FAILED_OVER, 1500, "b"),
-        told(Kind.RECOVERED, 2500, "b"),
-        told(Kind.FAILED_OVER, 2400, "a"),
-        told(Kind.RECOVERED, 2450, "a"),
-        told(Kind.FAILED_OVER, 4000, "b", "Orders"),
-        told(Kind.ACCEPTED, 5000, "b"),
-        told(Kind.ACCEPTED, 100, "b", "bills"),
+        step(Kind.SUSPECTED, 100, "a"),  # a scare: no failover follows
+        step(Kind.SUSPECTED, 1000, "a"),
+        step(Kind.FAILED_OVER, 1100, "a"),
+        step(Kind.RECOVERED, 2000, "a"),
+        step(Kind.FAILED_OVER, 1500, "b"),
+        step(Kind.RECOVERED, 2500, "b"),
+        step(Kind.FAILED_OVER, 2400, "a"),
+        step(Kind.RECOVERED, 2450, "a"),
+        step(Kind.FAILED_OVER, 4000, "b", "Orders"),
+        step(Kind.ACCEPTED, 5000, "b"),
+        step(Kind.ACCEPTED, 100, "b", "bills"),
     )
     out = outages(detours(changes(rows)))
     assert [tuple(row) for row in out.collect()] == [
@@ -136,14 +136,14 @@ def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_
     from twinbus.spark.transforms.cost import uses
     from twinbus.spark.transforms.traffic import traffic
 
-    def told(kind: Kind, name: str, outcome: str, size: int = 100) -> dict[str, Any]:
+    def step(kind: Kind, name: str, outcome: str, size: int = 100) -> dict[str, Any]:
         return {"at_ms": BASE_MS, "kind": str(kind), "message_id": name, "size": size, "outcome": outcome}
 
-    dead = told(Kind.DEAD_LETTERED, "dead", "told-by-receiver")
+    dead = step(Kind.DEAD_LETTERED, "dead", "told-by-receiver")
     rows = [
-        told(Kind.RECEIVED, "large", "completed", 65_537),
-        told(Kind.RECEIVED, "small", "completed"),
-        told(Kind.RECEIVED, "deleted", "received-and-deleted"),
+        step(Kind.RECEIVED, "large", "completed", 65_537),
+        step(Kind.RECEIVED, "small", "completed"),
+        step(Kind.RECEIVED, "deleted", "received-and-deleted"),
         dead,
     ]
     if is_told_by_namespace:
@@ -169,8 +169,8 @@ def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSe
         there = spark.newSession()
         there.conf.set("spark.sql.session.timeZone", zone)
         moments = (begin_of_march_ms - 1, begin_of_march_ms)
-        told = [{"kind": "accepted", "message_id": "m", "size": 1, "at_ms": at} for at in moments]
-        assert [row["month"] for row in uses(traffic(steps(there, *told))).collect()] == ["2025-02", "2025-03"]
+        accepted = [{"kind": "accepted", "message_id": "m", "size": 1, "at_ms": at} for at in moments]
+        assert [row["month"] for row in uses(traffic(steps(there, *accepted))).collect()] == ["2025-02", "2025-03"]
         lines = there.createDataFrame([(1, at) for at in moments], "v INT, at_ms BIGINT")
         missing = [name for name in SPARK_FIELDS if name not in lines.columns]
         lines = lines.select("*", *(F.lit(None).cast(SPARK_FIELDS[name]).alias(name) for name in missing))
@@ -178,7 +178,7 @@ def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSe
     spark.createDataFrame([], "nothing INT")  # the active session again
 
 
-def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark: SparkSession) -> None:
+def test_the_flow_has_what_the_namespace_records_beside_what_receivers_record(spark: SparkSession) -> None:
     from twinbus.spark.transforms.traffic import flow, traffic
 
     one = {"at_ms": BASE_MS, "message_id": "m"}
@@ -210,17 +210,17 @@ def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkS
 
 
 def test_a_session_is_hurt_in_the_way_of_looking_that_its_entity_is_looked_at(spark: SparkSession) -> None:
-    """One whose messages were stored the other way round and delivered in order is not, where deliveries are told."""
+    """Not if its messages were stored the other way round but delivered in order, where deliveries are recorded."""
     from twinbus.spark.transforms.accounts import accounts
     from twinbus.spark.transforms.ordering import ordering, ordering_by_session, sent_messages, sessions_hurt
 
-    def told(kind: str, name: str, at: int, session: str) -> dict[str, Any]:
+    def record(kind: str, name: str, at: int, session: str) -> dict[str, Any]:
         process = "client" if kind == "accepted" else "namespace"
         return {"kind": kind, "message_id": name, "at_ms": at, "process": process, "session_id": session}
 
     turns = {"s1": (("a", "b"), ("a", "b"), ("b", "a")), "s2": (("c", "d"), ("d", "c"), ("c", "d"))}
     rows = [
-        told(kind, name, at, session)
+        record(kind, name, at, session)
         for session, names in turns.items()
         for step, kind in enumerate(("accepted", "stored", "delivered"))
         for at, name in enumerate(names[step], 10 * step)

@@ -28,7 +28,7 @@ FLAGS = (
     "--remote-debugging-port=0",
 )
 START_S, ANSWER_S = 60, 60
-NEWS_KEPT = ("Network.requestWillBeSent", "Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+EVENTS_KEPT = ("Network.requestWillBeSent", "Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 
 
 @dataclass
@@ -56,13 +56,13 @@ class Page:
             else:
                 self._hear(said["method"], said["params"])
 
-    def _hear(self, method: str, told: dict[str, Any]) -> None:
+    def _hear(self, method: str, event: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
-            self.fetched.append(told["request"]["url"])
+            self.fetched.append(event["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded.set()
-        elif method in NEWS_KEPT:
-            self.complaints.append(f"{method}: {told}")
+        elif method in EVENTS_KEPT:
+            self.complaints.append(f"{method}: {event}")
 
     async def open(self, url: str) -> None:
         """Go there and wait until all of it is there."""

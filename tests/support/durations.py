@@ -41,9 +41,9 @@ def used_cpu_s() -> float:
 
 def _children(pid: int | str) -> Iterator[int]:
     """Also those of other threads than the one that asks. Nothing where the kernel does not say it."""
-    for told in Path(f"/proc/{pid}/task").glob("*/children"):
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            yield from map(int, told.read_text().split())
+            yield from map(int, children.read_text().split())
         except OSError:
             continue  # the thread or the process has ended
 
@@ -77,8 +77,8 @@ class Durations:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = {name: value for name, value in report.user_properties if isinstance(value, float)}
-        self._costs[report.nodeid] += Cost(told[CPU], told[WALL], report.when == "call")
+        measured = {name: value for name, value in report.user_properties if isinstance(value, float)}
+        self._costs[report.nodeid] += Cost(measured[CPU], measured[WALL], report.when == "call")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for title, length, shown in (("folder", 0, None), ("file", 1, FILES_SHOWN), ("test", 2, TESTS_SHOWN)):

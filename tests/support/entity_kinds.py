@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from paired import OnLoop, Stage
+from paired import OnLoop, PairHarness
 
 from twinbus import PairedServiceBusClient, PairedServiceBusReceiver, PairedServiceBusSender
 
@@ -31,9 +31,9 @@ class EntityKind:
     def __str__(self) -> str:
         return self.name
 
-    def made_in(self, stage: Stage) -> Entity:
-        path = f"{self.name.replace(' ', '-')}-{stage.flavour}-{next(_numbers)}"
-        admin = stage.primary.admin
+    def made_in(self, harness: PairHarness) -> Entity:
+        path = f"{self.name.replace(' ', '-')}-{harness.flavour}-{next(_numbers)}"
+        admin = harness.primary.admin
         if self.is_topic:
             admin.create_topic(path, **self.settings)
             admin.create_subscription(path, SUBSCRIPTION, requires_session=self.has_sessions)
@@ -51,9 +51,9 @@ class Entity:
     def session(self) -> str | None:
         return SESSION if self.kind.has_sessions else None
 
-    def count_in(self, stage: Stage) -> int:
+    def count_in(self, harness: PairHarness) -> int:
         """How many messages wait to be received, pings that a server stored among them."""
-        admin = stage.primary.admin
+        admin = harness.primary.admin
         if self.kind.is_topic:
             return admin.get_subscription_runtime_properties(self.path, SUBSCRIPTION).active_message_count or 0
         return admin.get_queue_runtime_properties(self.path).active_message_count or 0

@@ -1,4 +1,4 @@
-"""Ports for servers of tests that have to be told which to take."""
+"""Ports for servers of tests that cannot choose one themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _reserved: list[socket.socket] = []
 def free_port() -> int:
     """One that nobody else picks as long as this process lives, also while its server is away.
 
-    It stays bound without listening. A server that is told to take it can: both let others bind it, too; servers that
+    It stays bound without listening. A server that is given it can take it: both let others bind it, too; servers that
     pick a port by chance do not share.
     """
     bound = reserve_port()

@@ -1,7 +1,7 @@
 """Ledgers whose truth is known: what really happened to every message, and what a report may say about it.
 
-Each truth tells a story to a `ToldLedger` and names the classes of all messages, and the exit code: 0 where the records
-prove that nothing is lost, 4 where they prove that something is, 3 where they prove neither.
+Each truth writes a scenario to a `SmallLedger` and names the classes of all messages, and the exit code: 0 where the
+records prove that nothing is lost, 4 where they prove that something is, 3 where they prove neither.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
+from small_ledger import PRIMARY, QUEUE, SECONDARY, SmallLedger, Writer
 
 from twinbus.ledger import Kind
 
@@ -17,9 +17,9 @@ HOUR = 60.0
 
 
 class Truth(NamedTuple):
-    """A story, the classes of its messages by entity, the exit code, and words that the verdict has to have."""
+    """A scenario, the classes of its messages by entity, the exit code, and words that the verdict has to have."""
 
-    tell: Callable[[ToldLedger], None]
+    scenario: Callable[[SmallLedger], None]
     classes: dict[str, dict[str, int]]
     code: int
     words: str = ""
@@ -28,17 +28,17 @@ class Truth(NamedTuple):
 TRUTHS: dict[str, Truth] = {}
 
 
-Teller = Callable[[ToldLedger], None]
+Scenario = Callable[[SmallLedger], None]
 
 
-def keep_in(truths: dict[str, Truth]) -> Callable[..., Callable[[Teller], Teller]]:
-    """Gives what puts a story among these truths: `@truth(exit code, words, entity={class: messages})`."""
+def keep_in(truths: dict[str, Truth]) -> Callable[..., Callable[[Scenario], Scenario]]:
+    """Gives what puts a scenario among these truths: `@truth(exit code, words, entity={class: messages})`."""
 
-    def truth(code: int, words: str = "", **classes: dict[str, int]) -> Callable[[Teller], Teller]:
-        def keep(tell: Teller) -> Teller:
+    def truth(code: int, words: str = "", **classes: dict[str, int]) -> Callable[[Scenario], Scenario]:
+        def keep(scenario: Scenario) -> Scenario:
             named = {entity.replace("__", ":"): found for entity, found in classes.items()}
-            truths[tell.__name__] = Truth(tell, named, code, words)
-            return tell
+            truths[scenario.__name__] = Truth(scenario, named, code, words)
+            return scenario
 
         return keep
 
@@ -56,8 +56,8 @@ def ids(count: int, name: str = "m") -> list[str]:
 
 
 @truth(0, orders={"delivered": 10})
-def everything_is_delivered(told: ToldLedger) -> None:
-    client, primary, secondary = told.writer("client"), told.writer(PRIMARY), told.writer(SECONDARY)
+def everything_is_delivered(ledger: SmallLedger) -> None:
+    client, primary, secondary = ledger.writer("client"), ledger.writer(PRIMARY), ledger.writer(SECONDARY)
     client.accepted(1, "orders", *ids(10))
     primary.through(1, "orders", *ids(10))
     secondary.say(1, Kind.INVENTORY, "", namespace=SECONDARY, queue=QUEUE, count=0)
@@ -70,8 +70,8 @@ def everything_is_delivered(told: ToldLedger) -> None:
     bills={"sent_elsewhere": 1},
     backup__orders={"sent_elsewhere": 10},
 )
-def the_secondarys_own_queue_delivers_the_same_id_that_the_primary_lost(told: ToldLedger) -> None:
-    client, primary, secondary = told.writer("client"), told.writer(PRIMARY), told.writer(SECONDARY)
+def the_secondarys_own_queue_delivers_the_same_id_that_the_primary_lost(ledger: SmallLedger) -> None:
+    client, primary, secondary = ledger.writer("client"), ledger.writer(PRIMARY), ledger.writer(SECONDARY)
     client.accepted(1, "orders", *ids(10))
     primary.through(1, "orders", *ids(9))
     secondary.through(2, "orders", *ids(10))
@@ -79,8 +79,8 @@ def the_secondarys_own_queue_delivers_the_same_id_that_the_primary_lost(told: To
 
 
 @truth(0, orders={"stored_on_primary": 20}, backup__orders={"sent_elsewhere": 5})
-def the_secondarys_own_queue_goes_on_while_the_primary_keeps_no_ledger(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY)
+def the_secondarys_own_queue_goes_on_while_the_primary_keeps_no_ledger(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY)
     client.accepted(1, "orders", *ids(20))
     client.backlogged(1, "bills", "b")
     secondary.through(2 * HOUR, "orders", *ids(5, "theirs"))
@@ -90,25 +90,25 @@ TRUTHS["the_secondarys_own_queue_goes_on_while_the_primary_keeps_no_ledger"].cla
 
 
 @truth(0, orders={"delivered": 10}, backup__orders={"sent_elsewhere": 3})
-def names_in_other_letters_are_the_same_namespace(told: ToldLedger) -> None:
-    client, primary, secondary = told.writer("client"), told.writer("contoso"), told.writer("Backup")
+def names_in_other_letters_are_the_same_namespace(ledger: SmallLedger) -> None:
+    client, primary, secondary = ledger.writer("client"), ledger.writer("contoso"), ledger.writer("Backup")
     client.accepted(1, "Orders", *ids(10), namespace="Contoso")
     primary.through(1, "orders", *ids(10))
     secondary.through(2, "ORDERS", *ids(3))
 
 
 @truth(3, "contoso", orders={"stored_on_primary": 10}, contoso__orders={"sent_elsewhere": 9})
-def clients_call_the_primary_by_a_name_that_it_does_not_have(told: ToldLedger) -> None:
+def clients_call_the_primary_by_a_name_that_it_does_not_have(ledger: SmallLedger) -> None:
     """Perhaps the same namespace, which lost one; perhaps another one."""
-    client, primary = told.writer("client"), told.writer("contoso")
+    client, primary = ledger.writer("client"), ledger.writer("contoso")
     client.accepted(1, "orders", *ids(10), namespace="shop")
     primary.through(1, "orders", *ids(9))
 
 
 @truth(0, orders={"delivered": 2, "waiting": 1})
-def the_secondary_tells_of_its_backlog_queues(told: ToldLedger) -> None:
-    client, syphon, secondary = told.writer("client"), told.writer("syphon"), told.writer(SECONDARY)
-    primary = told.writer(PRIMARY)
+def the_secondary_tells_of_its_backlog_queues(ledger: SmallLedger) -> None:
+    client, syphon, secondary = ledger.writer("client"), ledger.writer("syphon"), ledger.writer(SECONDARY)
+    primary = ledger.writer(PRIMARY)
     client.backlogged(1, "orders", "a", "b", "c")
     secondary.say(1, Kind.STORED, "", "a", "b", "c", namespace=SECONDARY, queue=QUEUE)
     syphon.brought_home(10, "orders", "a", "b")
@@ -117,8 +117,8 @@ def the_secondary_tells_of_its_backlog_queues(told: ToldLedger) -> None:
 
 
 @truth(0, orders={"waiting": 3}, backup__orders={"sent_elsewhere": 1})
-def the_secondary_deletes_its_own_queue_of_that_name(told: ToldLedger) -> None:
-    client, primary, secondary = told.writer("client"), told.writer(PRIMARY), told.writer(SECONDARY)
+def the_secondary_deletes_its_own_queue_of_that_name(ledger: SmallLedger) -> None:
+    client, primary, secondary = ledger.writer("client"), ledger.writer(PRIMARY), ledger.writer(SECONDARY)
     client.accepted(1, "orders", *ids(3))
     primary.stored(1, "orders", *ids(3))
     secondary.stored(1, "orders", "theirs")
@@ -131,9 +131,9 @@ def the_secondary_deletes_its_own_queue_of_that_name(told: ToldLedger) -> None:
     contoso__orders={"delivered": 1, "waiting": 1},
     backup__orders={"waiting": 1},
 )
-def two_pairs_in_opposite_directions_share_a_ledger(told: ToldLedger) -> None:
-    client, other, primary = told.writer("client"), told.writer("client"), told.writer(PRIMARY)
-    secondary = told.writer(SECONDARY)
+def two_pairs_in_opposite_directions_share_a_ledger(ledger: SmallLedger) -> None:
+    client, other, primary = ledger.writer("client"), ledger.writer("client"), ledger.writer(PRIMARY)
+    secondary = ledger.writer(SECONDARY)
     client.accepted(1, "orders", "a")
     client.backlogged(2, "orders", "b")
     other.accepted(1, "orders", "a", namespace=SECONDARY)
@@ -142,42 +142,42 @@ def two_pairs_in_opposite_directions_share_a_ledger(told: ToldLedger) -> None:
 
 
 @truth(3, "keep no ledger", orders={"sent_elsewhere": 3})
-def nobody_who_sends_keeps_a_ledger(told: ToldLedger) -> None:
-    told.writer(PRIMARY).through(1, "orders", *ids(3))
+def nobody_who_sends_keeps_a_ledger(ledger: SmallLedger) -> None:
+    ledger.writer(PRIMARY).through(1, "orders", *ids(3))
 
 
 # --- held under lock ---
 
 
-def _an_outage(told: ToldLedger) -> None:
+def _an_outage(ledger: SmallLedger) -> None:
     """Eleven messages in the backlog; ten of them, which entered an hour later, are home and delivered."""
-    client, primary = told.writer("client"), told.writer(PRIMARY)
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
     client.backlogged(1, "orders", "old")
     client.backlogged(1 + HOUR, "orders", *ids(10))
     primary.through(2 * HOUR, "orders", *ids(10))
 
 
 @truth(0, orders={"delivered": 10, "waiting": 1})
-def a_running_syphon_holds_a_message_under_lock(told: ToldLedger) -> None:
-    _an_outage(told)
-    syphon = told.writer("syphon", "running")
+def a_running_syphon_holds_a_message_under_lock(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    syphon = ledger.writer("syphon", "running")
     syphon.took(2 * HOUR - 1, "orders", "old")
     syphon.brought_home(2 * HOUR, "orders", *ids(10))
 
 
 @truth(3, "syphon", orders={"delivered": 10, "unknown": 1})
-def a_killed_syphon_held_a_message_under_lock(told: ToldLedger) -> None:
-    _an_outage(told)
-    killed, syphon = told.writer("syphon", "killed"), told.writer("syphon")
+def a_killed_syphon_held_a_message_under_lock(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    killed, syphon = ledger.writer("syphon", "killed"), ledger.writer("syphon")
     killed.took(2 * HOUR - 1, "orders", "old")
     syphon.brought_home(2 * HOUR, "orders", *ids(10))
 
 
 @truth(3, "syphon", orders={"delivered": 10, "unknown": 1})
-def a_syphon_that_was_killed_long_ago_holds_the_last_message(told: ToldLedger) -> None:
+def a_syphon_that_was_killed_long_ago_holds_the_last_message(ledger: SmallLedger) -> None:
     """Nothing has overtaken it: it may be home, or in the backlog."""
-    client, primary = told.writer("client"), told.writer(PRIMARY)
-    killed = told.writer("syphon", "killed")
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
+    killed = ledger.writer("syphon", "killed")
     client.backlogged(1, "orders", *ids(10))
     client.backlogged(2, "orders", "last")
     killed.brought_home(5, "orders", *ids(10))
@@ -186,17 +186,17 @@ def a_syphon_that_was_killed_long_ago_holds_the_last_message(told: ToldLedger) -
 
 
 @truth(0, orders={"delivered": 10, "waiting": 1})
-def a_syphon_closed_and_said_nothing_of_what_it_held(told: ToldLedger) -> None:
-    _an_outage(told)
-    syphon = told.writer("syphon")
+def a_syphon_closed_and_said_nothing_of_what_it_held(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    syphon = ledger.writer("syphon")
     syphon.took(2 * HOUR - 1, "orders", "old")
     syphon.brought_home(2 * HOUR, "orders", *ids(10))
 
 
 @truth(0, orders={"delivered": 10, "waiting": 1})
-def a_killed_syphons_message_was_given_back_by_the_next(told: ToldLedger) -> None:
-    _an_outage(told)
-    killed, syphon = told.writer("syphon", "killed"), told.writer("syphon")
+def a_killed_syphons_message_was_given_back_by_the_next(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    killed, syphon = ledger.writer("syphon", "killed"), ledger.writer("syphon")
     killed.took(HOUR, "orders", "old")
     syphon.took(2 * HOUR - 2, "orders", "old")
     syphon.took(2 * HOUR - 1, "orders", "old", kind=Kind.RELEASED)
@@ -204,23 +204,23 @@ def a_killed_syphons_message_was_given_back_by_the_next(told: ToldLedger) -> Non
 
 
 @truth(4, "1 lost", orders={"delivered": 10, "lost": 1})
-def a_message_was_passed_over_in_the_backlog(told: ToldLedger) -> None:
-    _an_outage(told)
-    told.writer("syphon").brought_home(2 * HOUR, "orders", *ids(10))
+def a_message_was_passed_over_in_the_backlog(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    ledger.writer("syphon").brought_home(2 * HOUR, "orders", *ids(10))
 
 
 @truth(4, "1 lost", orders={"delivered": 10, "lost": 1})
-def a_message_was_completed_in_the_backlog_and_never_sent_home(told: ToldLedger) -> None:
-    _an_outage(told)
-    syphon = told.writer("syphon")
+def a_message_was_completed_in_the_backlog_and_never_sent_home(ledger: SmallLedger) -> None:
+    _an_outage(ledger)
+    syphon = ledger.writer("syphon")
     syphon.took(2 * HOUR - 1, "orders", "old")
     syphon.took(2 * HOUR - 1, "orders", "old", kind=Kind.COMPLETED)
     syphon.brought_home(2 * HOUR, "orders", *ids(10))
 
 
 @truth(0, orders={"delivered": 1})
-def a_syphon_was_killed_after_a_message_was_home(told: ToldLedger) -> None:
-    client, primary, syphon = told.writer("client"), told.writer(PRIMARY), told.writer("syphon", "killed")
+def a_syphon_was_killed_after_a_message_was_home(ledger: SmallLedger) -> None:
+    client, primary, syphon = ledger.writer("client"), ledger.writer(PRIMARY), ledger.writer("syphon", "killed")
     client.backlogged(1, "orders", "a")
     syphon.took(5, "orders", "a")
     syphon.say(5, Kind.SENT_HOME, "orders", "a", namespace=PRIMARY)
@@ -231,8 +231,8 @@ def a_syphon_was_killed_after_a_message_was_home(told: ToldLedger) -> None:
 
 
 @truth(4, "1 lost", orders={"delivered": 9, "lost": 1}, bills={"delivered": 1})
-def the_last_message_of_a_queue_was_never_stored(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY)
+def the_last_message_of_a_queue_was_never_stored(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
     client.accepted(1, "orders", *ids(10))
     primary.through(1, "orders", *ids(9))
     client.accepted(HOUR, "bills", "b")
@@ -240,16 +240,16 @@ def the_last_message_of_a_queue_was_never_stored(told: ToldLedger) -> None:
 
 
 @truth(4, "3 lost", orders={"lost": 3})
-def a_queue_stored_nothing_and_the_namespace_closed_soon(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=2.0)
+def a_queue_stored_nothing_and_the_namespace_closed_soon(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=2.0)
     primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
     client.accepted(1, "orders", *ids(3))
 
 
 @truth(4, "1 lost", orders={"waiting": 2, "lost": 1})
-def a_message_came_home_and_was_never_stored(told: ToldLedger) -> None:
-    client, syphon = told.writer("client"), told.writer("syphon")
-    primary = told.writer(PRIMARY, closed_at=30.0)
+def a_message_came_home_and_was_never_stored(ledger: SmallLedger) -> None:
+    client, syphon = ledger.writer("client"), ledger.writer("syphon")
+    primary = ledger.writer(PRIMARY, closed_at=30.0)
     primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
     client.backlogged(1, "orders", *ids(3))
     syphon.brought_home(10, "orders", *ids(3))
@@ -257,33 +257,33 @@ def a_message_came_home_and_was_never_stored(told: ToldLedger) -> None:
 
 
 @truth(3, "contoso", orders={"delivered": 9, "unknown": 1})
-def the_namespace_was_killed_before_it_could_tell(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, "killed")
+def the_namespace_was_killed_before_it_could_tell(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, "killed")
     client.accepted(1, "orders", *ids(9))
     primary.through(1, "orders", *ids(9))
     client.accepted(1.02, "orders", "last")
 
 
 @truth(3, "acknowledged by the primary, whose records", orders={"delivered": 9, "unknown": 1})
-def a_running_namespace_has_said_nothing_since(told: ToldLedger) -> None:
-    """It may still write it down: a disk may be full, and the gap is told later."""
-    client, primary = told.writer("client"), told.writer(PRIMARY, "running")
+def a_running_namespace_has_said_nothing_since(ledger: SmallLedger) -> None:
+    """It may still write it down: a disk may be full, and the gap is recorded later."""
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, "running")
     client.accepted(1, "orders", *ids(9))
     primary.through(1, "orders", *ids(9))
     client.accepted(HOUR, "orders", "last")
 
 
 @truth(4, "1 lost", orders={"delivered": 9, "lost": 1})
-def a_running_namespace_went_on_to_tell_of_other_things(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, "running")
+def a_running_namespace_went_on_to_tell_of_other_things(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, "running")
     client.accepted(1, "orders", *ids(10))
     primary.through(1, "orders", *ids(9))
     primary.say(2, Kind.LONG_POLL, "bills", namespace=PRIMARY, count=1)
 
 
 @truth(0, orders={"delivered": 5, "stored_on_primary": 5})
-def the_namespace_kept_no_ledger_yet(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY)
+def the_namespace_kept_no_ledger_yet(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
     client.accepted(1, "orders", *ids(5, "early"))
     client.accepted(HOUR, "orders", *ids(5))
     primary.say(HOUR - 1, Kind.INVENTORY, "orders", namespace=PRIMARY, count=5)
@@ -291,16 +291,16 @@ def the_namespace_kept_no_ledger_yet(told: ToldLedger) -> None:
 
 
 @truth(0, orders={"delivered": 5, "stored_on_primary": 5})
-def the_namespace_keeps_no_ledger_any_more(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY)
+def the_namespace_keeps_no_ledger_any_more(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
     client.accepted(1, "orders", *ids(5))
     primary.through(1, "orders", *ids(5))
     client.accepted(HOUR, "orders", *ids(5, "late"))
 
 
 @truth(0, orders={"waiting": 3})
-def scheduled_messages_are_stored_and_wait(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY)
+def scheduled_messages_are_stored_and_wait(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY)
     client.accepted(1, "orders", *ids(3), sequence_numbers=(1, 2, 3))
     primary.stored(1, "orders", *ids(3), until_ms=1 << 42)
 
@@ -309,8 +309,8 @@ def scheduled_messages_are_stored_and_wait(told: ToldLedger) -> None:
 
 
 @truth(4, "1 lost", orders={"lost": 1, "delivered": 1})
-def an_id_was_accepted_twice_and_stored_once(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=2 * HOUR)
+def an_id_was_accepted_twice_and_stored_once(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=2 * HOUR)
     client.accepted(1, "orders", "a")
     client.accepted(HOUR, "orders", "a")
     client.accepted(HOUR, "orders", "b")
@@ -319,8 +319,8 @@ def an_id_was_accepted_twice_and_stored_once(told: ToldLedger) -> None:
 
 
 @truth(0, orders={"delivered": 1})
-def an_id_was_accepted_twice_and_dropped_as_a_duplicate(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=2 * HOUR)
+def an_id_was_accepted_twice_and_dropped_as_a_duplicate(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=2 * HOUR)
     client.accepted(1, "orders", "a")
     client.accepted(HOUR, "orders", "a")
     primary.through(1, "orders", "a")
@@ -328,8 +328,8 @@ def an_id_was_accepted_twice_and_dropped_as_a_duplicate(told: ToldLedger) -> Non
 
 
 @truth(0, orders={"duplicated": 1})
-def an_id_was_accepted_and_stored_twice(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=2 * HOUR)
+def an_id_was_accepted_and_stored_twice(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=2 * HOUR)
     client.accepted(1, "orders", "a")
     client.accepted(HOUR, "orders", "a")
     primary.through(1, "orders", "a")
@@ -337,8 +337,8 @@ def an_id_was_accepted_and_stored_twice(told: ToldLedger) -> None:
 
 
 @truth(0, orders={"delivered": 1})
-def an_id_was_accepted_first_while_the_namespace_kept_no_ledger(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=2 * HOUR)
+def an_id_was_accepted_first_while_the_namespace_kept_no_ledger(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=2 * HOUR)
     client.accepted(1, "orders", "a")
     client.accepted(HOUR, "orders", "a")
     primary.say(HOUR - 1, Kind.INVENTORY, "orders", namespace=PRIMARY, count=1)
@@ -346,9 +346,9 @@ def an_id_was_accepted_first_while_the_namespace_kept_no_ledger(told: ToldLedger
 
 
 @truth(0, orders={"delivered": 1})
-def a_message_came_home_twice_and_one_copy_is_there(told: ToldLedger) -> None:
+def a_message_came_home_twice_and_one_copy_is_there(ledger: SmallLedger) -> None:
     """Both are the same message: whoever took it for a loss would invent one."""
-    client, primary, syphon = told.writer("client"), told.writer(PRIMARY, closed_at=HOUR), told.writer("syphon")
+    client, primary, syphon = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=HOUR), ledger.writer("syphon")
     client.backlogged(1, "orders", "a")
     syphon.took(5, "orders", "a")
     syphon.say(5, Kind.SENT_HOME, "orders", "a", namespace=PRIMARY)
@@ -359,8 +359,8 @@ def a_message_came_home_twice_and_one_copy_is_there(told: ToldLedger) -> None:
 
 
 @truth(3, "contoso", orders={"unknown": 1, "delivered": 1})
-def an_id_was_accepted_twice_and_the_namespace_was_killed_at_the_second_time(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, "killed")
+def an_id_was_accepted_twice_and_the_namespace_was_killed_at_the_second_time(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, "killed")
     client.accepted(1, "orders", "a")
     client.accepted(HOUR, "orders", "b")
     primary.through(1, "orders", "a")
@@ -372,9 +372,9 @@ def an_id_was_accepted_twice_and_the_namespace_was_killed_at_the_second_time(tol
 
 
 @truth(4, "at least 1 lost; whether more is unknown", orders={"delivered": 10, "lost": 1})
-def a_client_was_killed_long_before_the_primary_lost_a_message(told: ToldLedger) -> None:
-    """What that client did not tell is not about the message that is lost."""
-    killed, client, primary = told.writer("client", "killed"), told.writer("client"), told.writer(PRIMARY)
+def a_client_was_killed_long_before_the_primary_lost_a_message(ledger: SmallLedger) -> None:
+    """What that client did not record is not about the message that is lost."""
+    killed, client, primary = ledger.writer("client", "killed"), ledger.writer("client"), ledger.writer(PRIMARY)
     killed.accepted(1, "orders", "old")
     primary.through(1, "orders", "old")
     client.accepted(24 * HOUR, "orders", *ids(10))
@@ -386,8 +386,8 @@ def a_client_was_killed_long_before_the_primary_lost_a_message(told: ToldLedger)
 
 
 @truth(3, "acknowledged by the primary, whose records", orders={"delivered": 9, "unknown": 1})
-def the_only_namespace_with_a_ledger_does_not_have_what_an_unnamed_one_accepted(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=HOUR)
+def the_only_namespace_with_a_ledger_does_not_have_what_an_unnamed_one_accepted(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=HOUR)
     client.accepted(1, "orders", *ids(10), namespace="unnamed")
     primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
     primary.through(1, "orders", *ids(9))
@@ -401,8 +401,8 @@ def _in_queue(secondary: Writer, minute: float, kind: Kind, *names: str, **more:
 
 
 @truth(4, "does not have it", orders={"waiting": 9, "lost": 1})
-def a_backlog_queue_acknowledged_a_message_and_never_stored_it(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY)
+def a_backlog_queue_acknowledged_a_message_and_never_stored_it(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY)
     client.backlogged(HOUR, "orders", *ids(10))
     _in_queue(secondary, 1, Kind.STORED, "before")
     _in_queue(secondary, HOUR, Kind.STORED, *ids(9))
@@ -410,39 +410,39 @@ def a_backlog_queue_acknowledged_a_message_and_never_stored_it(told: ToldLedger)
 
 
 @truth(3, "the secondary", orders={"waiting": 9, "unknown": 1})
-def the_secondary_was_killed_before_it_told_of_a_message(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY, "killed")
+def the_secondary_was_killed_before_it_told_of_a_message(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY, "killed")
     client.backlogged(HOUR, "orders", *ids(10))
     _in_queue(secondary, 1, Kind.STORED, "before")
     _in_queue(secondary, HOUR - 0.01, Kind.STORED, *ids(9))
 
 
 @truth(0, orders={"waiting": 10})
-def the_secondary_kept_no_ledger_when_messages_came(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY)
+def the_secondary_kept_no_ledger_when_messages_came(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY)
     client.backlogged(1, "orders", *ids(10))
     _in_queue(secondary, HOUR, Kind.INVENTORY, count=10)
 
 
 @truth(3, "the secondary", orders={"waiting": 9, "unknown": 1})
-def somebody_without_a_ledger_took_a_message_from_the_backlog(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY)
+def somebody_without_a_ledger_took_a_message_from_the_backlog(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY)
     client.backlogged(1, "orders", *ids(10))
     _in_queue(secondary, 1, Kind.STORED, *ids(10))
     _in_queue(secondary, 5, Kind.DELIVERED, "m3")
 
 
 @truth(3, "the secondary", orders={"unknown": 3})
-def a_backlog_queue_was_deleted_with_what_was_in_it(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY)
+def a_backlog_queue_was_deleted_with_what_was_in_it(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY)
     client.backlogged(1, "orders", *ids(3))
     _in_queue(secondary, 1, Kind.STORED, *ids(3))
     _in_queue(secondary, 5, Kind.REMOVED, count=3)
 
 
 @truth(3, "the secondary", orders={"unknown": 1}, bills={"unknown": 1})
-def two_entities_share_an_id_and_a_backlog_queue_stored_one_of_them(told: ToldLedger) -> None:
-    client, secondary = told.writer("client"), told.writer(SECONDARY, closed_at=2 * HOUR)
+def two_entities_share_an_id_and_a_backlog_queue_stored_one_of_them(ledger: SmallLedger) -> None:
+    client, secondary = ledger.writer("client"), ledger.writer(SECONDARY, closed_at=2 * HOUR)
     client.backlogged(HOUR, "orders", "1")
     client.backlogged(HOUR, "bills", "1")
     _in_queue(secondary, 1, Kind.STORED, "before")
@@ -453,8 +453,8 @@ def two_entities_share_an_id_and_a_backlog_queue_stored_one_of_them(told: ToldLe
 
 
 @truth(4, "995 lost", orders={"delivered": 5, "lost": 995})
-def nearly_everything_is_lost(told: ToldLedger) -> None:
-    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=HOUR)
+def nearly_everything_is_lost(ledger: SmallLedger) -> None:
+    client, primary = ledger.writer("client"), ledger.writer(PRIMARY, closed_at=HOUR)
     client.accepted(1, "orders", *ids(1000))
     primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
     primary.through(1, "orders", *ids(5))

@@ -1,4 +1,4 @@
-"""Disks for the ledger that refuse when they are told to."""
+"""Disks for the ledger that refuse on demand."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ BUSY = Error("com.microsoft:server-busy", "slow down")
 REFUSED = Error("com.microsoft:argument-error", "never")
 
 
-def letter(path: str, session_id: str | None, message_id: str, size: int = 1) -> bytes:
+def session_message(path: str, session_id: str | None, message_id: str, size: int = 1) -> bytes:
     """A message as it lies in a backlog queue."""
     properties = {PropertyField.MESSAGE_ID: message_id}
     if session_id is not None:
@@ -67,7 +67,7 @@ class Diary:
     """A witness that writes everything down."""
 
     def __init__(self) -> None:
-        self.letters: list[Came] = []
+        self.messages: list[Came] = []
         self.times_empty = 0
         self.is_waiting = False
 
@@ -78,9 +78,9 @@ class Diary:
         assert queue == 0
         return self.is_waiting
 
-    def left_backlog(self, queue: int, letters: list[Came]) -> None:
+    def left_backlog(self, queue: int, messages: list[Came]) -> None:
         assert queue == 0
-        self.letters += letters
+        self.messages += messages
 
     def empty_check_started(self, queue: int) -> int:
         return queue
@@ -90,8 +90,8 @@ class Diary:
         self.times_empty += 1
 
 
-class OrderedYard:
-    """One backlog queue; everything the pump wants is done at once, unless it is told to go wrong."""
+class OrderedPumpHarness:
+    """One backlog queue; everything the pump wants is done at once, unless the test makes it fail."""
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = START_MS
@@ -118,7 +118,7 @@ class OrderedYard:
 
     def put(self, path: str, session_id: str | None, message_id: str, size: int = 1) -> int:
         sequence, self.next_sequence = self.next_sequence, self.next_sequence + 1
-        self.stored[sequence] = Stored(letter(path, session_id, message_id, size))
+        self.stored[sequence] = Stored(session_message(path, session_id, message_id, size))
         return sequence
 
     def attach(self) -> None:
@@ -133,7 +133,7 @@ class OrderedYard:
         self.pump.queue_lost(0)
 
     def lock_strangely(self, count: int) -> None:
-        """Somebody else takes the first letters that are free, and dies."""
+        """Somebody else takes the first messages that are free, and dies."""
         free = [sequence for sequence in sorted(self.stored) if self.stored[sequence].locked_until_ms <= self.now_ms]
         for sequence in free[:count]:
             self.stored[sequence].locked_until_ms = self.now_ms + LOCK_MS

@@ -89,7 +89,7 @@ class OnLoop:
         self._loop.run(self._target.__aexit__(kind, error, trace))
 
 
-class Stage:
+class PairHarness:
     """Two namespaces, queues with names that no other test has, and clients of this pair."""
 
     def __init__(self, primary: Served, secondary: Served, flavour: str = SYNC) -> None:

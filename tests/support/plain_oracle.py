@@ -61,5 +61,5 @@ def late_of_each_entity(ledger: Path) -> dict[str, tuple[int, int]]:
 
 
 def messages_of_each_kind(ledger: Path) -> Counter[tuple[str, bool]]:
-    """How often each kind was told of a message, in the backlog and elsewhere."""
+    """How often each kind was recorded of a message, in the backlog and elsewhere."""
     return Counter((seen.kind, seen.in_backlog) for seen in seen_in(ledger))

@@ -16,3 +16,15 @@ def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceive
             break
         found += some
     return found
+
+
+def receive_exactly(
+    receiver: ServiceBusReceiver, count: int, wait_s: float = WAIT_S
+) -> list[ServiceBusReceivedMessage]:
+    """Exactly this many messages, in as many calls as it takes."""
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        got = receiver.receive_messages(count - len(found), max_wait_time=wait_s)
+        assert got, f"only {len(found)} of {count} messages came within {wait_s} s"
+        found += got
+    return found

@@ -281,7 +281,7 @@ class ScriptedBus:
     def queues_asked(self) -> list[int]:
         return [asked.ask.queue for asked in self.asked if isinstance(asked.ask, ToBacklog)]
 
-    def told(self, *names: str) -> list[Heard]:
+    def events_named(self, *names: str) -> list[Heard]:
         return [heard for heard in self.events if heard.name in names]
 
     def is_pending(self, what: Literal["wake", "ping"], path: str = "orders") -> bool:
@@ -330,7 +330,7 @@ class ScriptedBus:
             case ToPrimary(timeout_s):
                 self._reply(call, self.places[call.entity.path].reply(), timeout_s, call.request.message_ids, "primary")
             case ToBacklog(queue, encoded, timeout_s):
-                ids = [letter.decode() for letter in encoded]
+                ids = [message.decode() for message in encoded]
                 self._reply(call, self.backlog[queue].reply(), timeout_s, ids, queue)
             case OpenBacklog(queue, timeout_s):
                 self._reply(call, self.links[queue].reply(), timeout_s, (), queue)

@@ -63,7 +63,7 @@ class Served:
         self.rule_strings = ready["rule_connection_strings"]
 
     def stop(self) -> None:
-        """Politely: everybody is told goodbye."""
+        """In good order: every connection is closed."""
         assert self._process is not None
         self._process.terminate()
         self._process.communicate(timeout=WAIT_S)

@@ -1,4 +1,4 @@
-"""Texts that strangers choose reach terminals, logs and pages as text: they move no cursor and forge no line."""
+"""Texts that others choose reach terminals, logs and pages as text: they move no cursor and forge no line."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def test_what_is_charged_after_leaving_is_no_longer_the_pools() -> None:
 
 
 def test_an_account_takes_what_it_holds_along_to_another_pool() -> None:
-    strangers, known = AccountPool(100), AccountPool(1000)
-    account = Account(50, strangers)
+    unauthenticated, known = AccountPool(100), AccountPool(1000)
+    account = Account(50, unauthenticated)
     account.charge(60)
     assert account.is_over
     account.move(500, known)
     assert not account.is_over
-    assert (strangers.held, known.held) == (0, 60)
+    assert (unauthenticated.held, known.held) == (0, 60)
 
 
 def test_only_what_the_peer_can_take_chokes_it() -> None:

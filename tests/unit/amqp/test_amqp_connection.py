@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from amqp_wire import Wire, begin, message, only, opened
+from frame_peer import FramePeer, begin, message, only, opened
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
@@ -30,11 +30,11 @@ BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 FLOW = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)
 
 
-def server(**options: int) -> Wire:
-    return Wire(Connection(role=Role.SERVER, container_id="server", **options))  # type: ignore[arg-type]
+def server(**options: int) -> FramePeer:
+    return FramePeer(Connection(role=Role.SERVER, container_id="server", **options))  # type: ignore[arg-type]
 
 
-def condition_said(wire: Wire) -> str:
+def condition_said(wire: FramePeer) -> str:
     close = wire.heard_bodies()[-1]
     assert isinstance(close, Close)
     assert close.error is not None
@@ -72,7 +72,7 @@ def test_a_channel_of_ours_need_not_be_the_one_of_the_peer() -> None:
     client = Connection(role=Role.CLIENT, container_id="client")
     client.open()
     first, second = client.begin(), client.begin()
-    wire = Wire(client)
+    wire = FramePeer(client)
     wire.feed(AMQP_HEADER)
     wire.say(Open("server"))
     answer = Begin(remote_channel=second.channel, next_outgoing_id=0, incoming_window=9, outgoing_window=9)

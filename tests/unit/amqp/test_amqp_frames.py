@@ -29,7 +29,7 @@ def test_a_frame_that_comes_byte_by_byte_is_given_once_when_it_is_whole() -> Non
     assert found == [b"whole"]
 
 
-def test_type_and_channel_are_told() -> None:
+def test_type_and_channel_are_reported() -> None:
     reader = started()
     reader.feed(frame(513, b"x", 1))
     assert [(kind, channel) for kind, channel, *_ in reader.frames()] == [(1, 513)]

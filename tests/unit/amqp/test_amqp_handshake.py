@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, only
+from frame_peer import FramePeer, only
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
@@ -31,8 +31,8 @@ def check(user: str, password: str) -> bool:
 SASL = ServerSasl(("ANONYMOUS", "PLAIN"), check)
 
 
-def server(sasl: ServerSasl | None = SASL) -> Wire:
-    return Wire(Connection(role=Role.SERVER, container_id="server", sasl=sasl))
+def server(sasl: ServerSasl | None = SASL) -> FramePeer:
+    return FramePeer(Connection(role=Role.SERVER, container_id="server", sasl=sasl))
 
 
 def init(mechanism: str, response: bytes | None) -> bytes:
@@ -120,7 +120,7 @@ def test_sasl_frames_out_of_place_end_the_connection(body: Any) -> None:
     only(wire.say_sasl(body), ConnectionClosed)
 
 
-def meet(client: Connection, wire: Wire) -> tuple[list[Event], list[Event]]:
+def meet(client: Connection, wire: FramePeer) -> tuple[list[Event], list[Event]]:
     at_client: list[Event] = []
     at_server: list[Event] = []
     while (out := client.take_output()) or (back := wire.connection.take_output()):

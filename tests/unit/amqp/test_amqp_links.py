@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amqp_wire import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
+from frame_peer import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import (
@@ -152,7 +152,7 @@ def test_a_detach_is_answered_in_kind(closed: bool) -> None:
     assert attach_receiving(wire, handle=0, name="in") is not link
 
 
-def test_our_detach_is_told_when_the_peer_has_answered() -> None:
+def test_our_detach_is_reported_when_the_peer_has_answered() -> None:
     wire = opened()
     begin(wire)
     link = attach_receiving(wire)
@@ -317,7 +317,7 @@ def test_a_transfer_does_not_reach_into_the_next_frame() -> None:
     assert closed.error.condition == "amqp:decode-error"
 
 
-def test_granted_credit_is_told_with_the_count_of_the_peer() -> None:
+def test_granted_credit_is_reported_with_the_count_of_the_peer() -> None:
     wire = opened()
     begin(wire)
     link = attach_receiving(wire)
@@ -378,7 +378,7 @@ def test_an_outcome_we_did_not_settle_is_answered() -> None:
 # -- sending
 
 
-def test_credit_is_told_and_used() -> None:
+def test_credit_is_reported_and_used() -> None:
     wire = opened()
     begin(wire)
     link = attach_sending(wire)

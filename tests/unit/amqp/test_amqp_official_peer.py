@@ -6,7 +6,6 @@ import struct
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, only
 from azure.servicebus._pyamqp import outcomes as official_outcomes
 from azure.servicebus._pyamqp import performatives as official
 from azure.servicebus._pyamqp._decode import decode_frame
@@ -14,6 +13,7 @@ from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.endpoints import Source as OfficialSource
 from azure.servicebus._pyamqp.endpoints import Target as OfficialTarget
 from azure.servicebus._pyamqp.error import AMQPError
+from frame_peer import FramePeer, attach_receiving, attach_sending, begin, link_flow, only
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
@@ -78,11 +78,11 @@ def official_attach(sends: bool, handle: int = 1) -> Any:
     )  # fmt: skip
 
 
-def server() -> Wire:
-    return Wire(Connection(role=Role.SERVER, container_id="server", sasl=ServerSasl()))
+def server() -> FramePeer:
+    return FramePeer(Connection(role=Role.SERVER, container_id="server", sasl=ServerSasl()))
 
 
-def opened_by_them() -> Wire:
+def opened_by_them() -> FramePeer:
     wire = server()
     init = official.SASLInit(mechanism=b"ANONYMOUS", initial_response=b"", hostname="127.0.0.1")
     wire.feed(SASL_HEADER + theirs(init, 0, b"\x01") + AMQP_HEADER + theirs(official_open(), 0))
@@ -90,7 +90,7 @@ def opened_by_them() -> Wire:
     return wire
 
 
-def begun_by_them() -> Wire:
+def begun_by_them() -> FramePeer:
     wire = opened_by_them()
     wire.feed(theirs(official_begin()))
     wire.connection.take_output()

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
+from frame_peer import FramePeer, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.events import (
     AttachRequested,
@@ -41,7 +41,7 @@ from twinbus.errors import AmqpError, DecodeError
 SESSION_FLOW = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10)
 
 
-def transfers(wire: Wire) -> list[bytes]:
+def transfers(wire: FramePeer) -> list[bytes]:
     return [payload_of(body) for body in wire.heard_bodies() if isinstance(body, bytes)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from amqp_wire import begin, link_flow, only, opened
+from frame_peer import begin, link_flow, only, opened
 
 from twinbus.amqp.events import AttachRequested, CreditChanged
 from twinbus.amqp.limits import ConnectionLimits

@@ -50,7 +50,7 @@ def test_a_walk_finds_every_section_with_its_descriptor() -> None:
 
 
 @pytest.mark.parametrize(("body", "kind"), [(b"", None), (DATA, "data"), (SEQUENCE * 2, "sequence"), (VALUE, "value")])
-def test_each_kind_of_body_is_told_apart_and_may_be_absent(body: bytes, kind: str | None) -> None:
+def test_each_kind_of_body_is_distinguished_and_may_be_absent(body: bytes, kind: str | None) -> None:
     layout = walk(HEADER + body)
     assert layout.body_kind == kind
     assert layout.body == ((len(HEADER), len(HEADER + body)) if body else None)

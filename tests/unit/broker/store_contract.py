@@ -56,6 +56,8 @@ from twinbus.broker.store.api import (
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
 WAIT_S = 30
 MANY = 1_000_000
+EVERYTHING = RangeRows(1, 0, MANY, MANY)
+"""All rows of entity 1."""
 
 
 def message(
@@ -157,6 +159,10 @@ class WatchedStore:
             self._changed.notify_all()
 
 
+OpenStore = Callable[..., WatchedStore]
+"""Opens a store on disk, with options."""
+
+
 class StoreContract:
     """Subclasses override `opened` and `reopened`, and close what they open."""
 
@@ -224,7 +230,7 @@ class StoreContract:
         assert self.names(orders, WaitingSessions(1, "s100", tuple(names[:298]), 5)) == ["s298", "s299"]
         assert self.names(orders, WaitingSessions(1, None, tuple(names[1::2]), 2)) == ["s000", "s002"]
 
-    def test_names_are_told_apart_by_every_character(self, orders: WatchedStore) -> None:
+    def test_names_are_distinguished_by_every_character(self, orders: WatchedStore) -> None:
         names = ["a", "a\0b", "a\0c", 'a"', "a\\", "a\n"]
         rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
         orders.commit(InsertMessages(tuple(rows)), RememberMessageIds(1, ("b\0b", "c"), 100, 0))
@@ -565,7 +571,7 @@ class StoreContract:
         assert loaded.summaries[1].active == 1
         assert loaded.next_entity_id == 3
 
-    def test_a_summary_tells_what_the_rows_come_to(self, orders: WatchedStore) -> None:
+    def test_a_summary_shows_what_the_rows_come_to(self, orders: WatchedStore) -> None:
         orders.commit(
             InsertMessages(
                 (

@@ -112,7 +112,7 @@ def test_without_rules_there_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '"x"', "\xff"])
-def test_a_damaged_key_file_is_told_and_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_damaged_key_file_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     file = tmp_path / RULE_KEYS_FILE
     file.write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match=RULE_KEYS_FILE):

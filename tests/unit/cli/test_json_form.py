@@ -57,7 +57,7 @@ def test_the_rules_notice_what_has_no_form(name: str) -> None:
     assert list(broken_rules({name: 1.5})) != []
 
 
-def test_an_archive_is_told_in_this_form(
+def test_an_archive_is_described_in_this_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(archive, "_ROOTS", ("typer",))

@@ -51,7 +51,7 @@ def test_tail_chooses_by_kind_and_entity_and_speaks_json(directory: Path, capsys
     assert "failed_over" in row
 
 
-def test_a_kind_that_nobody_records_is_told_with_the_one_that_was_meant(
+def test_a_kind_that_nobody_records_is_reported_with_the_one_that_was_meant(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["ledger", "tail", str(directory), "--kind", "failedover"]) == 0

@@ -65,7 +65,7 @@ def test_a_string_may_stand_in_a_file_of_its_own(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("text", [b"", SECRET.encode() + b"\nmore", b"\xff\xfe" + SECRET.encode()])
-def test_a_file_without_a_string_is_told_without_what_is_in_it(text: bytes) -> None:
+def test_a_file_without_a_string_is_reported_without_what_is_in_it(text: bytes) -> None:
     Path("here").write_bytes(text)
     with pytest.raises(OptionsError, match="--primary: here should hold one line") as refused:
         choose("primary", "@here", None)
@@ -80,7 +80,7 @@ def test_a_file_of_another_name_can_be_given(tmp_path: Path) -> None:
     assert [one.name for one in both(None, None, other)] == ["a1", "a2"]
 
 
-def test_a_file_may_tell_other_things_too() -> None:
+def test_a_file_may_contain_other_things_too() -> None:
     file = write(Path("twinbus.toml"))
     file.write_text(file.read_text() + "[ledger]\nfolder = 'x'\n")
     assert both(None, None, None)[0].name == "file1"
@@ -106,7 +106,7 @@ def test_nothing_said_is_nothing_chosen() -> None:
         "\0",
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_without_what_is_in_it(text: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported_without_what_is_in_it(text: str) -> None:
     Path("twinbus.toml").write_text(text)
     with pytest.raises(OptionsError, match=r"twinbus\.toml") as refused:
         both(None, string("b"), None)

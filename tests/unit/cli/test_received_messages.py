@@ -17,8 +17,8 @@ from twinbus.cli import receiving
 from twinbus.cli.receiving import body_bytes, document, text_of
 
 
-def received(letter: bytes) -> ServiceBusReceivedMessage:
-    return ServiceBusReceivedMessage(decode_payload(memoryview(letter)), receiver=None)
+def received(encoded: bytes) -> ServiceBusReceivedMessage:
+    return ServiceBusReceivedMessage(decode_payload(memoryview(encoded)), receiver=None)
 
 
 def message(data: bytes = b"x", **parts: Any) -> ServiceBusReceivedMessage:
@@ -75,7 +75,7 @@ def test_what_could_be_read_is_not_called_unreadable() -> None:
     assert "unreadable" not in document(message())
 
 
-def test_a_state_without_a_name_is_told_by_its_number() -> None:
+def test_a_state_without_a_name_is_reported_by_its_number() -> None:
     assert document(message(annotations={"x-opt-message-state": Int(9)}))["state"] == "9"
     assert document(message())["state"] == "active"
 

@@ -32,7 +32,7 @@ def test_while_messages_move_there_is_a_line_a_second(capsys: pytest.CaptureFixt
     assert 60 <= len(shown(minute, capsys)) <= 67
 
 
-def test_what_changes_after_a_quiet_time_is_told_within_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_changes_after_a_quiet_time_is_reported_within_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = [replace(IDLE, seconds=float(second)) for second in range(10)]
     said = shown([*quiet, replace(IDLE, seconds=10.0, state="paused")], capsys)
     assert [each["state"] for each in said] == ["running", "paused"]
@@ -87,7 +87,7 @@ def test_in_a_pipe_a_down_entity_is_a_line_a_minute_at_most(capsys: pytest.Captu
     assert 55 < len(capsys.readouterr().err.splitlines()) < 70
 
 
-def test_another_entity_that_goes_down_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_entity_that_goes_down_is_reported_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     other = DestinationProgress(path="news", state="resting", reason="disabled: off", waiting=0, in_flight=0)
     both = (*down(0).destinations, other)
     said = shown([*[down(second) for second in range(100)], down(100, destinations=both)], capsys)

@@ -63,8 +63,8 @@ def test_a_refusal_is_understood(error: Exception, kind: FailureKind) -> None:
     ],
 )
 def test_duplicate_detection_is_read(looks: bool | None, window: timedelta | None, detection: Detection) -> None:
-    told = QueueDescription(requires_duplicate_detection=looks, duplicate_detection_history_time_window=window)
-    queue = QueueProperties._from_internal_entity("q", told)
+    description = QueueDescription(requires_duplicate_detection=looks, duplicate_detection_history_time_window=window)
+    queue = QueueProperties._from_internal_entity("q", description)
     assert detection_of(queue) == detection
 
 

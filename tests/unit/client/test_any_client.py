@@ -51,9 +51,9 @@ def test_an_entity_that_is_known_is_found_however_it_is_written() -> None:
     assert known_entity(pair, "/Orders/") is pair.entity("orders")
 
 
-def test_of_many_entities_only_some_are_told() -> None:
+def test_of_many_entities_only_some_are_reported() -> None:
     pair = Pair(Rules(), entities=[f"queue-{number}" for number in range(12)])
-    with pytest.raises(OptionsError, match=r"known are queue-0, .*, queue-9 and 2 more: get a sender") as told:
+    with pytest.raises(OptionsError, match=r"known are queue-0, .*, queue-9 and 2 more: get a sender") as raised:
         known_entity(pair, "queue-12")
-    assert "queue-10" not in str(told.value)
+    assert "queue-10" not in str(raised.value)
     assert len(pair.entities) == 12, "asking for it does not make it known"

@@ -135,7 +135,7 @@ def test_options_go_with_their_namespace(
 
 
 @ways
-def test_news_are_the_same(again: Callable[[PairEvent], PairEvent]) -> None:
+def test_events_are_the_same(again: Callable[[PairEvent], PairEvent]) -> None:
     event = PairEvent("failed_over", "it is down", entity="orders", details={"epoch": 1})  # type: ignore[arg-type]
     assert again(event) == event
 

@@ -16,7 +16,7 @@ from twinbus.client.sync.drive import run
 AWAKE = Woke(1.0, 0.5)
 
 
-class Story:
+class RecordedFlow:
     """A flow that pauses twice; remembers what happened, in which order, and whether the lock was held."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Story:
         yield Sleep(1)
         raise error
 
-    def mending(self) -> Flow[str]:
+    def recovering(self) -> Flow[str]:
         try:
             yield Sleep(1)
         except OSError as error:
@@ -65,9 +65,9 @@ def raising(error: BaseException) -> Callable[[Ask], Answer]:
 
 
 def test_steps_run_under_the_lock_and_everything_else_outside_of_it() -> None:
-    story = Story()
-    assert run(story.flow(), story.perform, story.lock, story.settle) == "done"
-    assert story.log == [
+    recorded = RecordedFlow()
+    assert run(recorded.flow(), recorded.perform, recorded.lock, recorded.settle) == "done"
+    assert recorded.log == [
         ("step 1", True),
         ("settle", False),
         ("act 1", False),
@@ -80,45 +80,48 @@ def test_steps_run_under_the_lock_and_everything_else_outside_of_it() -> None:
 
 
 async def test_on_tasks_the_order_is_the_same() -> None:
-    story, twin = Story(), Story()
-    assert await run_async(story.flow(), story.perform_later, nullcontext(), story.settle) == "done"
+    recorded, twin = RecordedFlow(), RecordedFlow()
+    assert await run_async(recorded.flow(), recorded.perform_later, nullcontext(), recorded.settle) == "done"
     run(twin.flow(), twin.perform, twin.lock, twin.settle)
-    assert [what for what, _ in story.log] == [what for what, _ in twin.log]
+    assert [what for what, _ in recorded.log] == [what for what, _ in twin.log]
 
 
 @pytest.mark.parametrize("error", [OSError("cable"), ValueError("message"), KeyboardInterrupt()])
 def test_what_acting_raises_is_raised_inside_the_flow_and_then_to_the_caller(error: BaseException) -> None:
-    story = Story()
+    recorded = RecordedFlow()
     with pytest.raises(type(error)) as raised:
-        run(story.flow(), raising(error), story.lock, story.settle)
+        run(recorded.flow(), raising(error), recorded.lock, recorded.settle)
     assert raised.value is error
-    assert story.log[-1] == ("settle", False)
-    assert not story.lock.locked()
+    assert recorded.log[-1] == ("settle", False)
+    assert not recorded.lock.locked()
 
 
 def test_a_flow_may_make_something_of_what_was_raised() -> None:
-    story = Story()
-    assert run(story.mending(), raising(OSError("the cable")), story.lock, story.settle) == "heard of the cable"
+    recorded = RecordedFlow()
+    assert (
+        run(recorded.recovering(), raising(OSError("the cable")), recorded.lock, recorded.settle)
+        == "heard of the cable"
+    )
 
 
 async def test_on_tasks_it_may_too() -> None:
-    story = Story()
+    recorded = RecordedFlow()
 
     async def perform(ask: Ask) -> Answer:
         raise OSError("the cable")
 
-    assert await run_async(story.mending(), perform, nullcontext(), story.settle) == "heard of the cable"
+    assert await run_async(recorded.recovering(), perform, nullcontext(), recorded.settle) == "heard of the cable"
 
 
 def test_orders_are_carried_out_also_when_the_flow_raises() -> None:
-    story = Story()
+    recorded = RecordedFlow()
     with pytest.raises(ValueError, match="no"):
-        run(story.failing(ValueError("no")), story.perform, story.lock, story.settle)
-    assert [what for what, _ in story.log].count("settle") == 2
+        run(recorded.failing(ValueError("no")), recorded.perform, recorded.lock, recorded.settle)
+    assert [what for what, _ in recorded.log].count("settle") == 2
 
 
 async def test_a_task_that_is_cancelled_ends_its_flow() -> None:
-    story, ended = Story(), []
+    recorded, ended = RecordedFlow(), []
 
     def flow() -> Flow[None]:
         try:
@@ -130,10 +133,10 @@ async def test_a_task_that_is_cancelled_ends_its_flow() -> None:
         await asyncio.Event().wait()
         return AWAKE
 
-    task = asyncio.create_task(run_async(flow(), perform, nullcontext(), story.settle))
+    task = asyncio.create_task(run_async(flow(), perform, nullcontext(), recorded.settle))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["tidied up"]
-    assert story.log[-1][0] == "settle"
+    assert recorded.log[-1][0] == "settle"

@@ -23,7 +23,7 @@ def scheduled(name: str, minutes: int | None) -> ServiceBusMessage:
     return ServiceBusMessage("x", message_id=name, scheduled_enqueue_time_utc=when)
 
 
-def told(ledger: Path) -> list[tuple[str, tuple[str, ...], int]]:
+def recorded(ledger: Path) -> list[tuple[str, tuple[str, ...], int]]:
     return [
         (record.kind, record.message_ids, record.until_ms)
         for record in LedgerReader(ledger).records()
@@ -43,7 +43,7 @@ def test_what_the_primary_accepted_is_recorded_with_the_time_it_is_due(tmp_path:
         recorder = ClientRecorder(ledger, "contoso", "backup")
         recorder.accepted("orders", messages.ids, (1, 2, 3, 4), 0.1, due_times(messages.message))
         recorder.accepted("orders", ("e",), (5,), 0.1)
-    assert told(tmp_path) == [
+    assert recorded(tmp_path) == [
         (Kind.ACCEPTED, ("a",), 0),
         (Kind.ACCEPTED, ("b", "c"), AT_MS + 120_000),
         (Kind.ACCEPTED, ("d",), AT_MS + 180_000),
@@ -63,7 +63,7 @@ def test_what_is_scheduled_during_an_outage_is_recorded_with_the_time_it_is_due(
             SendReceipt("orders", ("c", "d"), NamespaceSide.BACKLOG, 2, backlog_queues=(QUEUE, QUEUE)), by_itself
         )
         recorder.sent(SendReceipt("orders", ("a", "b"), NamespaceSide.PRIMARY, 2, sequence_numbers=(7, 8)), by_call)
-    assert told(tmp_path) == [
+    assert recorded(tmp_path) == [
         (Kind.BACKLOGGED, ("a", "b"), AT_MS),
         (Kind.BACKLOGGED, ("c",), AT_MS + 60_000),
         (Kind.BACKLOGGED, ("d",), 0),

@@ -49,7 +49,7 @@ def event_threads() -> list[threading.Thread]:
 # --- the line ---
 
 
-def test_news_are_one_line_to_grep_in() -> None:
+def test_events_are_one_line_to_grep_in() -> None:
     line = str(
         event(
             PairEventName.FAILED_OVER,
@@ -117,7 +117,7 @@ def test_a_broken_log_handler_does_not_reach_the_sender(log: EventLog) -> None:
         logging.getLogger("twinbus.pairing").removeHandler(broken)
 
 
-def test_news_do_not_change_and_know_their_time() -> None:
+def test_events_do_not_change_and_know_their_time() -> None:
     details = {"epoch": 1}
     one = event(details=details)
     details["epoch"] = 2
@@ -137,7 +137,7 @@ def test_a_callback_runs_on_a_thread_of_its_own(log: EventLog) -> None:
     assert where[0].daemon
 
 
-def test_no_thread_is_started_for_news_that_nobody_wants(log: EventLog) -> None:
+def test_no_thread_is_started_for_events_that_nobody_wants(log: EventLog) -> None:
     log.on("recovered", print)
     log.publish(event())
     assert event_threads() == []
@@ -163,21 +163,21 @@ def test_an_exception_in_a_callback_is_logged_and_harmless(caplog: pytest.LogCap
         raise SystemExit("not here")
 
     log = EventLog()
-    told: list[str] = []
+    texts: list[str] = []
     log.on("*", careless)
-    log.on("*", lambda each: told.append(each.text))
+    log.on("*", lambda each: texts.append(each.text))
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         log.publish(event(text="one"))
         log.publish(event(text="two"))
         log.close(WAIT_S)
-    assert told == ["one", "two"]
+    assert texts == ["one", "two"]
     failed = [record.getMessage() for record in caplog.records if record.exc_info]
     assert len(failed) == 2
     assert failed[0].startswith("event=callback_failed callback=test_an_exception")
     assert failed[0].endswith("about=suspect")
 
 
-def test_a_hanging_callback_costs_news_but_no_time(log: EventLog) -> None:
+def test_a_hanging_callback_costs_events_but_no_time(log: EventLog) -> None:
     slow = Gate()
     log = EventLog(queue_max=3)
     log.on("*", slow)
@@ -195,19 +195,19 @@ def test_a_hanging_callback_costs_news_but_no_time(log: EventLog) -> None:
 
 
 def test_after_the_end_of_a_subscription_no_call_begins(log: EventLog) -> None:
-    first, told = Gate(), []
+    first, texts = Gate(), []
     log.on("*", first)
-    unsubscribe = log.on("*", lambda each: told.append(each.text))
+    unsubscribe = log.on("*", lambda each: texts.append(each.text))
     log.publish(event())
     assert first.entered.wait(WAIT_S)
     unsubscribe()
     unsubscribe()
     first.leave.set()
     log.close(WAIT_S)
-    assert told == []
+    assert texts == []
 
 
-def test_a_callback_may_close_the_desk_and_publish() -> None:
+def test_a_callback_may_close_the_event_log_and_publish() -> None:
     log = EventLog()
     closed = threading.Event()
 
@@ -223,7 +223,7 @@ def test_a_callback_may_close_the_desk_and_publish() -> None:
     assert event_threads() == []
 
 
-def test_a_closed_desk_only_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_event_log_only_logs(caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog()
     log.on("*", print)
     log.close(WAIT_S)
@@ -253,38 +253,38 @@ def test_a_coroutine_function_needs_a_loop(log: EventLog) -> None:
 # --- asyncio ---
 
 
-async def test_on_a_loop_functions_and_coroutine_functions_are_told_in_order() -> None:
+async def test_on_a_loop_functions_and_coroutine_functions_are_called_in_order() -> None:
     log = AioEventLog()
-    told: list[str] = []
+    texts: list[str] = []
 
     async def slowly(each: PairEvent) -> None:
         await asyncio.sleep(0)
-        told.append("slowly " + each.text)
+        texts.append("slowly " + each.text)
 
     log.on("*", slowly)
-    log.on("suspect", lambda each: told.append("at once " + each.text))
+    log.on("suspect", lambda each: texts.append("at once " + each.text))
     log.publish(event(text="one"))
-    assert told == []
+    assert texts == []
     log.report("recovered", "two")
     await log.close(WAIT_S)
-    assert told == ["slowly one", "at once one", "slowly two"]
+    assert texts == ["slowly one", "at once one", "slowly two"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_on_a_loop_an_exception_is_logged_and_harmless(caplog: pytest.LogCaptureFixture) -> None:
     log = AioEventLog()
-    told: list[str] = []
+    texts: list[str] = []
 
     async def cancelled(_: PairEvent) -> None:
         raise asyncio.CancelledError
 
     log.on("*", cancelled)
     log.on("*", lambda _: 1 // 0)
-    log.on("*", lambda each: told.append(each.text))
+    log.on("*", lambda each: texts.append(each.text))
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         log.publish(event(text="one"))
         await log.close(WAIT_S)
-    assert told == ["one"]
+    assert texts == ["one"]
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
 
@@ -307,7 +307,7 @@ async def test_on_a_loop_a_hanging_callback_is_cancelled_at_close() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_on_a_loop_a_callback_may_close_the_desk() -> None:
+async def test_on_a_loop_a_callback_may_close_the_event_log() -> None:
     log = AioEventLog()
     closed = asyncio.Event()
 

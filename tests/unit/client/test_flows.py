@@ -57,7 +57,7 @@ def test_an_attempt_that_fails_is_made_again_by_the_schedule() -> None:
     assert bus.times(ToPrimary) == pytest.approx([0, 5.2, 5.6])
     assert call.receipt.attempts == 3
     assert bus.orders.state == Healthy()
-    assert not bus.told("suspect")
+    assert not bus.events_named("suspect")
 
 
 def test_no_round_takes_longer_than_the_schedule_says() -> None:
@@ -139,7 +139,7 @@ def test_a_busy_server_is_asked_again_after_exactly_ten_seconds_and_never_fails_
     call = bus.sent("a")
     assert bus.times(ToPrimary) == [0, 10, 20]
     assert (call.receipt.side, call.receipt.attempts) == (NamespaceSide.PRIMARY, 3)
-    assert [heard.details["wait_s"] for heard in bus.told("busy")] == [10, 10]
+    assert [heard.details["wait_s"] for heard in bus.events_named("busy")] == [10, 10]
     assert bus.orders.state == Healthy()
 
 
@@ -288,7 +288,7 @@ def test_a_late_failure_starts_no_failover_and_the_message_is_sent_again() -> No
     assert quick.receipt.side is NamespaceSide.BACKLOG
     assert (slow.receipt.side, slow.receipt.attempts, slow.receipt.copies_in_doubt) == (NamespaceSide.PRIMARY, 2, 1)
     assert bus.orders.state == Healthy(2)
-    assert len(bus.told("failed_over")) == 1
+    assert len(bus.events_named("failed_over")) == 1
 
 
 def test_an_attempt_that_was_made_before_its_entity_failed_over_is_not_forgotten() -> None:
@@ -304,15 +304,15 @@ def test_an_attempt_that_was_made_before_its_entity_failed_over_is_not_forgotten
 # --- doubt ---
 
 
-def test_every_copy_that_may_be_stored_is_told_and_counted_on_either_side() -> None:
+def test_every_copy_that_may_be_stored_is_reported_and_counted_on_either_side() -> None:
     bus = ScriptedBus(AT_ONCE)
     bus.primary.says(SILENT, REFUSED, SILENT)
     bus.backlog[1].always = SILENT
     receipt = bus.sent("a").receipt
     assert receipt.in_doubt
     assert (receipt.attempts, receipt.copies_in_doubt) == (5, 3)
-    assert [heard.details["side"] for heard in bus.told("in_doubt")] == ["primary", "primary", "backlog"]
-    assert {heard.details["message_ids"] for heard in bus.told("in_doubt")} == {("a",)}
+    assert [heard.details["side"] for heard in bus.events_named("in_doubt")] == ["primary", "primary", "backlog"]
+    assert {heard.details["message_ids"] for heard in bus.events_named("in_doubt")} == {("a",)}
     assert bus.orders.tally.in_doubt == 3
 
 
@@ -369,7 +369,7 @@ def test_pings_come_one_interval_apart_and_the_first_one_after_one(chance: float
     bus = outage(one_try(failover_interval_s=0, ping_interval_s=60), chance)
     bus.run_until(200)
     assert bus.times(Probe) == pytest.approx([interval_s, 2 * interval_s, 3 * interval_s])
-    assert len(bus.told("ping_failed")) == 3
+    assert len(bus.events_named("ping_failed")) == 3
 
 
 def test_the_ping_that_succeeds_is_the_last_and_sends_are_back_at_once() -> None:

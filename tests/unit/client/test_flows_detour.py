@@ -51,7 +51,7 @@ def test_a_queue_that_fails_leaves_the_rotation_and_the_message_goes_to_another(
     receipt = bus.sent("a").receipt
     assert bus.queues_asked() == [1, 2]
     assert receipt.places == (path(2),)
-    assert [heard.details["queue"] for heard in bus.told("backlog_queue_lost")] == [1]
+    assert [heard.details["queue"] for heard in bus.events_named("backlog_queue_lost")] == [1]
 
 
 def test_all_senders_learn_at_once_of_a_queue_that_failed() -> None:
@@ -74,7 +74,7 @@ def test_a_lost_queue_is_tried_again_after_its_probation_and_not_before() -> Non
     assert bus.queues_asked() == [0]
     bus.run_until(60)
     assert bus.sent("c").receipt.places == (path(0),)
-    assert bus.told("backlog_queue_back")
+    assert bus.events_named("backlog_queue_back")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_whatever_is_wrong_with_a_queue_is_reported_and_another_one_is_used(kind
     bus = failed_over()
     bus.backlog[1].always = fails(kind)
     assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
-    assert [heard.details["kind"] for heard in bus.told("backlog_queue_lost")] == [kind.value]
+    assert [heard.details["kind"] for heard in bus.events_named("backlog_queue_lost")] == [kind.value]
 
 
 @pytest.mark.parametrize("kind", [Kind.TOO_LARGE, Kind.REJECTED])
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_the_message_is_raised_and_costs_no_queue(kind: Kind)
     bus.backlog[1].always = fails(kind)
     assert isinstance(bus.sent("a").error, SendError)
     assert bus.queues_asked() == [1]
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 # --- busy queues ---
@@ -113,7 +113,7 @@ def test_a_busy_queue_is_left_for_one_other_at_once() -> None:
     bus.backlog[1].always = BUSY
     assert bus.sent("a").receipt.places == (path(2),)
     assert bus.at == 0
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 def test_if_that_is_busy_too_the_send_waits_ten_seconds() -> None:
@@ -159,13 +159,13 @@ def test_busy_queues_are_waited_for_no_longer_than_the_caller_waits() -> None:
     assert bus.at == 0
 
 
-def test_each_busy_answer_of_a_queue_is_told_with_the_queue_and_how_long_it_is_left_alone() -> None:
+def test_each_busy_answer_of_a_queue_is_reported_with_the_queue_and_how_long_it_is_left_alone() -> None:
     bus = failed_over(2)
     for queue in bus.backlog:
         queue.says(BUSY)
     bus.sent("a")
-    told = [(heard.at, heard.details) for heard in bus.told("busy")]
-    assert told == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
+    busy = [(heard.at, heard.details) for heard in bus.events_named("busy")]
+    assert busy == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
 
 
 # --- none left ---
@@ -185,7 +185,7 @@ def test_with_no_queue_left_both_reasons_and_a_receipt_are_raised() -> None:
     assert len(bus.queues_asked()) == 3
 
 
-def test_an_outage_of_both_tells_what_the_primary_said_and_what_is_in_doubt() -> None:
+def test_an_outage_of_both_shows_what_the_primary_said_and_what_is_in_doubt() -> None:
     bus = ScriptedBus(RULES, queues=2)
     bus.primary.says(SILENT, REFUSED, REFUSED)
     for queue in bus.backlog:
@@ -251,7 +251,7 @@ def test_parts_of_a_batch_may_lie_in_different_queues_and_the_receipt_says_so() 
     assert bus.sent("a", "b", "c", per_batch=1).receipt.places == (path(1), path(2), path(2))
 
 
-def test_a_part_that_was_accepted_is_told_when_the_rest_was_not() -> None:
+def test_a_part_that_was_accepted_is_reported_when_the_rest_was_not() -> None:
     bus = failed_over(1)
     bus.backlog[0].says(OK, FULL)
     error = bus.sent("a", "b", "c", per_batch=2).error

@@ -51,7 +51,7 @@ def test_held_sends_end_on_the_primary_in_order_if_it_comes_back_in_time() -> No
     bus.run()
     assert bus.stored == [("primary", name) for name in "abcd"]
     assert bus.at <= 31 + HOLD.backoff_max_s
-    assert [heard.name for heard in bus.told("trusted_again", "failed_over")] == ["trusted_again"]
+    assert [heard.name for heard in bus.events_named("trusted_again", "failed_over")] == ["trusted_again"]
 
 
 def test_only_the_first_in_line_tries_the_primary_and_not_too_often() -> None:
@@ -125,7 +125,7 @@ def test_room_is_given_back() -> None:
     bus.run()
     assert (len(bus.orders.line), bus.orders.line.bytes) == (0, 0)
     assert bus.sent("e").receipt.side is NamespaceSide.BACKLOG
-    assert (len(bus.told("held")), len(bus.told("released"))) == (4, 4)
+    assert (len(bus.events_named("held")), len(bus.events_named("released"))) == (4, 4)
 
 
 def test_nothing_is_held_for_longer_than_the_limit() -> None:
@@ -154,7 +154,7 @@ def test_what_has_to_be_mended_is_raised_from_the_line_too_and_the_next_one_trie
     assert bus.stored == [("primary", "b")]
 
 
-def test_closing_tells_every_held_send_that_it_was_not_sent_or_is_in_doubt() -> None:
+def test_closing_ends_every_held_send_as_not_sent_or_in_doubt() -> None:
     bus = suspicious()
     bus.primary.says(SILENT)
     first = bus.send("a")

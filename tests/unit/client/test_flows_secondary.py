@@ -46,7 +46,7 @@ def test_a_secondary_away_for_a_second_is_used_within_two_seconds_of_its_return(
     assert all(call.receipt.side is NamespaceSide.BACKLOG for call in calls)
     silent_s = RULES.attempt_s if how is NOBODY_THERE else 0  # so long the first ones do not know
     assert max(ends) <= began + max(1, silent_s) + 2
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 def test_every_queue_can_be_chosen_when_it_is_back() -> None:
@@ -81,7 +81,7 @@ def test_whoever_waits_goes_on_at_the_moment_a_trial_connects() -> None:
     calls = [bus.send("a") for _ in range(5)]
     bus.later(0.5, bus.plug_in_secondary)
     bus.run()
-    (back,) = bus.told("secondary_back")
+    (back,) = bus.events_named("secondary_back")
     assert [call.ended_at for call in calls] == [back.at] * 5
     assert back.at < 0.7
 
@@ -176,7 +176,7 @@ def test_of_a_call_in_parts_the_rest_waits_for_the_secondary() -> None:
     call = bus.send("a", "b", "c", per_batch=1)
     bus.run()
     assert call.receipt.accepted == 3
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 def test_a_connection_that_is_lost_in_the_middle_again_and_again_makes_few_copies() -> None:
@@ -252,7 +252,7 @@ def test_a_trial_that_is_refused_by_a_queue_shows_that_somebody_is_there() -> No
     bus.links[1].always = bus.backlog[1].always = fails(Kind.DISABLED, "switched off")
     bus.run()
     assert call.receipt.places == ("contoso/x-servicebus-transfer/0",)
-    assert [heard.details["queue"] for heard in bus.told("backlog_queue_lost")] == [1]
+    assert [heard.details["queue"] for heard in bus.events_named("backlog_queue_lost")] == [1]
 
 
 @pytest.mark.parametrize("how", [NOBODY_THERE, SILENT], ids=["no-link-yet", "link-was-open"])
@@ -264,7 +264,7 @@ def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_q
     bus.run()
     assert isinstance(late.error, BothNamespacesUnavailable)
     assert "nobody answered" in late.error.secondary_reason
-    assert (late.ended_at, bus.told("secondary_unreachable", "backlog_queue_lost")) == (0.3, [])
+    assert (late.ended_at, bus.events_named("secondary_unreachable", "backlog_queue_lost")) == (0.3, [])
     assert bus.sent("b", choice=choice).receipt.side is NamespaceSide.BACKLOG
     assert [asked.at for asked in bus.asks(OpenBacklog)] == [0.3], "a trial shows whether anybody is there"
 
@@ -274,7 +274,7 @@ def test_if_a_trial_finds_nobody_either_the_secondary_is_away() -> None:
     bus.unplug_secondary(NOBODY_THERE)
     bus.sent("a", timeout_s=0.3)
     bus.run_until(2.0)
-    assert bus.told("secondary_unreachable")[0].at == 1.3
+    assert bus.events_named("secondary_unreachable")[0].at == 1.3
     assert bus.pair.rotation.lost == {}
 
 
@@ -294,17 +294,17 @@ def test_a_queue_that_is_silent_again_and_again_leaves_the_rotation_however_litt
     bus.backlog[0].always = SILENT
     calls = [bus.sent(f"m{number}", choice=_choice(0), timeout_s=timeout_s) for number in range(50)]
     assert [call.error is None for call in calls] == [False] * 3 + [True] * 47
-    [lost] = bus.told("backlog_queue_lost")
+    [lost] = bus.events_named("backlog_queue_lost")
     assert (lost.details["queue"], lost.details["kind"]) == (0, "no answer in time")
-    assert bus.told("secondary_unreachable") == []
+    assert bus.events_named("secondary_unreachable") == []
 
 
-def test_the_only_queue_that_is_silent_again_and_again_is_told_of() -> None:
+def test_the_only_queue_that_is_silent_again_and_again_is_reported() -> None:
     bus = failed_over(1)
     bus.backlog[0].always = SILENT
     calls = [bus.sent(f"m{number}", timeout_s=0.9) for number in range(20)]
     assert all(isinstance(call.error, BothNamespacesUnavailable) for call in calls)
-    assert len(bus.told("backlog_queue_lost")) == 1
+    assert len(bus.events_named("backlog_queue_lost")) == 1
     assert bus.queues_asked() == [0] * 3, "then nobody waits for it in vain"
 
 
@@ -316,7 +316,7 @@ def test_many_callers_whose_little_time_ends_together_are_one_attempt_and_no_pro
         bus.send(f"m{number}", choice=_choice(0), timeout_s=0.9 - number / 100)
     bus.run()
     bus.backlog[0].always = OK
-    assert (bus.told("backlog_queue_lost", "secondary_unreachable"), bus.pair.rotation.lost) == ([], {})
+    assert (bus.events_named("backlog_queue_lost", "secondary_unreachable"), bus.pair.rotation.lost) == ([], {})
     assert bus.sent("b", choice=_choice(0)).receipt.places == ("contoso/x-servicebus-transfer/0",)
 
 
@@ -326,7 +326,7 @@ def test_a_queue_that_takes_something_in_between_is_not_silent() -> None:
         bus.backlog[0].says(SILENT, SILENT, OK)
     for number in range(30):
         bus.sent(f"m{number}", choice=_choice(0), timeout_s=0.9)
-    assert bus.told("backlog_queue_lost") == []
+    assert bus.events_named("backlog_queue_lost") == []
     assert len(bus.stored) == 10
 
 
@@ -337,8 +337,8 @@ def test_if_the_secondary_as_a_whole_is_silent_callers_with_little_time_charge_n
         queue.always = SILENT
     for number in range(20):
         bus.sent(f"m{number}", choice=_choice(0), timeout_s=0.3)
-    assert bus.told("backlog_queue_lost") == []
-    assert len(bus.told("secondary_unreachable")) == 1
+    assert bus.events_named("backlog_queue_lost") == []
+    assert len(bus.events_named("secondary_unreachable")) == 1
 
 
 def test_held_sends_wait_for_the_secondary_in_their_order() -> None:

@@ -60,7 +60,7 @@ def test_a_link_that_opens_brings_nobody_back() -> None:
     bus.run_until(10 * PING_S)
     assert state_of(bus).epoch == 1
     assert to_primary(bus) == 0, "nobody sends, so nobody tries"
-    assert not bus.told("recovered")
+    assert not bus.events_named("recovered")
     assert len(bus.asks(Probe)) == 10, "and it is asked on"
 
 
@@ -78,7 +78,7 @@ def test_the_first_message_that_is_stored_brings_everybody_back() -> None:
     receipt = bus.sent("a").receipt
     assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (NamespaceSide.PRIMARY, 1, 0)
     assert bus.orders.state == Healthy(2)
-    assert [heard.text for heard in bus.told("recovered")] == ["a message was stored"]
+    assert [heard.text for heard in bus.events_named("recovered")] == ["a message was stored"]
     assert not bus.is_pending("ping")
 
 
@@ -120,9 +120,9 @@ def test_a_trial_that_fails_goes_to_the_backlog_unseen_by_its_caller(reply: Repl
     )
     after = state_of(bus)
     assert (after.epoch, after.since, after.reason) == (before.epoch, before.since, before.reason)
-    assert "a message tried it" in bus.told("ping_failed")[-1].text
+    assert "a message tried it" in bus.events_named("ping_failed")[-1].text
     assert bus.orders.last_ping_failure == str(reply.failure)
-    assert len(bus.told("failed_over")) == 1
+    assert len(bus.events_named("failed_over")) == 1
 
 
 def test_after_a_trial_that_failed_the_next_one_comes_after_another_link() -> None:
@@ -150,15 +150,15 @@ def test_copies_of_a_trial_without_an_answer_are_in_doubt() -> None:
     bus.primary.always = SILENT
     receipt = bus.sent("a", "b").receipt
     assert (receipt.side, receipt.copies_in_doubt, receipt.attempts) == (NamespaceSide.BACKLOG, 2, 2)
-    assert bus.told("in_doubt")[-1].details["message_ids"] == ("a", "b")
+    assert bus.events_named("in_doubt")[-1].details["message_ids"] == ("a", "b")
     assert bus.orders.tally.in_doubt == 2
 
 
 def test_an_error_rate_does_not_grow_by_trials() -> None:
     bus = ready(error_rate=0.5, error_sends_min=1)
     bus.sent("a")
-    assert len(bus.told("failed_over")) == 1
-    assert not bus.told("flapping")
+    assert len(bus.events_named("failed_over")) == 1
+    assert not bus.events_named("flapping")
 
 
 # --- one at a time ---
@@ -213,7 +213,7 @@ def test_what_is_the_callers_fault_is_raised_and_proves_nothing(kind: FailureKin
     receipt = receipt_of(error)
     assert receipt is not None
     assert receipt.accepted == 0
-    assert not bus.told("recovered")
+    assert not bus.events_named("recovered")
     assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG, "not every caller meets it"
     bus.primary.always = OK
     bus.run_until(2 * PING_S)
@@ -268,7 +268,7 @@ def test_a_trial_that_is_cut_short_keeps_nobody_from_trying() -> None:
     assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY
 
 
-def test_a_trial_at_the_end_of_the_client_is_told_of_it() -> None:
+def test_a_trial_at_the_end_of_the_client_ends_as_not_sent() -> None:
     bus = ready()
     bus.primary.says(SILENT)
     call = bus.send("a")
@@ -330,7 +330,7 @@ def test_a_failover_by_hand_ends_with_the_first_message_after_a_link() -> None:
     assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     bus.run_until(PING_S)
     assert bus.sent("b").receipt.side is NamespaceSide.PRIMARY
-    assert len(bus.told("recovered")) == 1
+    assert len(bus.events_named("recovered")) == 1
 
 
 def test_marked_as_healthy_during_a_trial_its_failure_is_history_and_the_message_goes_on() -> None:
@@ -355,7 +355,7 @@ def test_held_sends_keep_their_order_when_the_first_of_them_tries() -> None:
     bus.run()
     assert [call.receipt.side for call in calls] == [NamespaceSide.PRIMARY] * 3
     assert bus.stored == [("primary", name) for name in "abc"]
-    assert [heard.at for heard in bus.told("recovered")] == [7]
+    assert [heard.at for heard in bus.events_named("recovered")] == [7]
 
 
 def test_pings_need_no_message() -> None:

@@ -94,11 +94,11 @@ def test_a_thousand_calls_share_a_few_timers() -> None:
 
 def test_it_acts_soon_if_a_cancellation_was_swallowed() -> None:
     guard, clock, acted = guarded()
-    told = [1]
-    guard.start(500, lambda: told[0], 1)
+    answers = [1]
+    guard.start(500, lambda: answers[0], 1)
     clock.go_to(7.5)
     assert acted == [], "what was there before the call is not about it"
-    told[0] = 2
+    answers[0] = 2
     clock.go_to(600)
     assert acted == [8.0]
     assert not clock.waiting
@@ -157,9 +157,9 @@ def test_it_acts_exactly_at_the_end_of_a_call_that_nobody_cancelled(calls: list[
 
 def test_a_call_knows_that_its_caller_was_cancelled_though_the_link_was_discarded_meanwhile() -> None:
     guard, clock, acted = guarded()
-    told = [1]
-    guard.start(500, lambda: told[0], 1)
-    told[0] = 2
+    answers = [1]
+    guard.start(500, lambda: answers[0], 1)
+    answers[0] = 2
     guard.end()
     assert guard.is_cancelled
     clock.go_to(600)

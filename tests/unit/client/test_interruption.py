@@ -1,4 +1,4 @@
-"""What a signal handler raises in the middle of a call of the SDK's is told from failures of the call."""
+"""What a signal handler raises in the middle of a call of the SDK's is distinguished from failures of the call."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def handled() -> Iterator[Handled]:
 
 
 def raised_by(act: Callable[[], object]) -> Exception:
-    with pytest.raises(Exception) as told:  # noqa: PT011  # all of them are looked at
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # all of them are looked at
         act()
-    return told.value
+    return raised.value
 
 
 def wrapped(error: Exception) -> ServiceBusError:

@@ -1,11 +1,10 @@
-"""Ids, letters and batches of the official SDK's messages."""
+"""Ids, messages and batches of the official SDK's messages."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError
+from fake_span import FakeSpan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,8 +46,8 @@ from twinbus.pairing.envelope import RESERVED_NAMES, address
 LIMIT = 256 * 1024
 
 
-def id_in(letter: bytes) -> Any:
-    return read_property(letter, walk(letter), PropertyField.MESSAGE_ID)
+def id_in(encoded: bytes) -> Any:
+    return read_property(encoded, walk(encoded), PropertyField.MESSAGE_ID)
 
 
 def nameless(body: bytes = b"x") -> AmqpAnnotatedMessage:
@@ -125,7 +125,7 @@ def test_an_annotated_message_without_properties_is_given_an_id() -> None:
 @pytest.mark.parametrize(
     ("message_id", "text"), [(b"received", "received"), (uuid.UUID(int=1), str(uuid.UUID(int=1))), (7, "7"), (0, "0")]
 )
-def test_ids_of_any_kind_are_kept_and_told_as_text(message_id: Any, text: str) -> None:
+def test_ids_of_any_kind_are_kept_and_reported_as_text(message_id: Any, text: str) -> None:
     message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id=message_id))
     prepared = prepare(message)
     assert prepared.ids == (text,)
@@ -202,7 +202,7 @@ def test_a_message_without_an_id_in_an_sdk_batch_is_written_anew_in_its_place() 
     assert batch.size_in_bytes == sum(len(each) + (5 if len(each) < 256 else 8) for each in encode_messages(prepared))
 
 
-def test_a_batch_that_has_no_room_for_an_id_is_left_alone_and_its_letter_gets_one() -> None:
+def test_a_batch_that_has_no_room_for_an_id_is_left_alone_and_its_message_gets_one() -> None:
     message = nameless(b"2")
     full = sdk_batch(message, max_size=sdk_batch(message).size_in_bytes + 3)
     before = bytes(full._message[5][0])
@@ -212,7 +212,7 @@ def test_a_batch_that_has_no_room_for_an_id_is_left_alone_and_its_letter_gets_on
     assert len(id_in(encode_messages(prepared)[0])) == 32
 
 
-# --- letters ---------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------
 
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.booleans(), st.integers(-(2**31), 2**31 - 1), st.floats(allow_nan=False), st.text(max_size=20), st.uuids()
@@ -230,7 +230,7 @@ SENT = st.builds(
 
 
 @given(st.lists(SENT, max_size=4))
-def test_letters_are_what_the_sdk_puts_into_a_batch(messages: list[ServiceBusMessage]) -> None:
+def test_messages_are_what_the_sdk_puts_into_a_batch(messages: list[ServiceBusMessage]) -> None:
     assert encode_messages(prepare(messages)) == [bytes(section) for section in sdk_batch(*messages)._message[5]]
 
 
@@ -243,11 +243,11 @@ def test_a_value_that_cannot_be_encoded_raises_as_in_the_sdk() -> None:
     assert str(ours.value) == str(theirs.value)
 
 
-def test_making_letters_leaves_the_message_as_it_was() -> None:
+def test_making_messages_leaves_the_message_as_it_was() -> None:
     message = ServiceBusMessage("x", time_to_live=timedelta(minutes=1))
-    (letter,) = encode_messages(prepare(message))
+    (encoded,) = encode_messages(prepare(message))
     assert message._message is None
-    assert read_header(letter, walk(letter)).ttl_ms == 60_000
+    assert read_header(encoded, walk(encoded)).ttl_ms == 60_000
 
 
 @pytest.mark.parametrize(
@@ -258,13 +258,13 @@ def test_making_letters_leaves_the_message_as_it_was() -> None:
         datetime(2030, 1, 2, 5, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2))),
     ],
 )
-def test_a_scheduled_letter_says_when_to_the_millisecond_as_the_sdk_does(when: datetime) -> None:
+def test_a_scheduled_message_says_when_to_the_millisecond_as_the_sdk_does(when: datetime) -> None:
     message = ServiceBusMessage("x", message_id="id")
-    (letter,) = for_schedule(prepare(message), when)
+    (encoded,) = for_schedule(prepare(message), when)
     assert message.scheduled_enqueue_time_utc is None
-    assert read_annotation(letter, walk(letter), "x-opt-scheduled-enqueue-time") == Timestamp(1_893_553_445_678)
+    assert read_annotation(encoded, walk(encoded), "x-opt-scheduled-enqueue-time") == Timestamp(1_893_553_445_678)
     message.scheduled_enqueue_time_utc = when
-    assert encode_messages(prepare(message)) == [letter]
+    assert encode_messages(prepare(message)) == [encoded]
 
 
 def test_a_batch_cannot_be_scheduled_nor_anything_at_no_time() -> None:
@@ -290,7 +290,7 @@ def test_a_message_near_the_limit_asks_for_a_second_look() -> None:
         assert might_not_fit(prepare(sent), LIMIT)
 
 
-def test_letters_that_take_several_bytes_are_counted_as_such() -> None:
+def test_messages_that_take_several_bytes_are_counted_as_such() -> None:
     message = ServiceBusMessage("x", application_properties={"k": "漢" * 5_000})
     assert might_not_fit(prepare(message), 14_000)
 
@@ -313,8 +313,8 @@ BODIES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 @given(BODIES, st.dictionaries(st.text("aé漢😀", max_size=90), VALUES, max_size=9), st.integers(8_200, 14_000))
 def test_the_hint_never_misses_a_message_that_does_not_fit(body: Any, properties: Any, limit: int) -> None:
     prepared = prepare(AmqpAnnotatedMessage(**body, application_properties=properties))
-    (letter,) = encode_messages(prepared)
-    assert might_not_fit(prepared, limit) or fits(letter, "orders", limit)
+    (encoded,) = encode_messages(prepared)
+    assert might_not_fit(prepared, limit) or fits(encoded, "orders", limit)
 
 
 @given(
@@ -327,7 +327,7 @@ def test_a_glance_never_misses_a_message_that_cannot_take_the_detour(bodies: Any
     for prepared in (prepare(messages), prepare(messages[0]), prepare(our_batch(*messages))):
         if can_take_detour(prepared, limit):
             assert not reserved_names(prepared)
-            assert all(fits(letter, "orders", limit) for letter in encode_messages(prepared))
+            assert all(fits(encoded, "orders", limit) for encoded in encode_messages(prepared))
 
 
 def test_a_list_of_ordinary_messages_is_prepared_in_one_go() -> None:
@@ -402,36 +402,17 @@ def test_our_batch_counts_bytes_and_is_full_as_the_sdks() -> None:
         ours.add_message(5)  # type: ignore[arg-type]
 
 
-def test_a_batch_of_letters_has_the_letters_and_a_copy_of_what_the_first_says() -> None:
+def test_a_batch_of_messages_has_the_messages_and_a_copy_of_what_the_first_says() -> None:
     message = ServiceBusMessage("x", message_id="id", session_id="s", partition_key="s")
-    letters = encode_messages(prepare([message, ServiceBusMessage("y")]))
-    batch = batch_of(letters)
+    encoded_messages = encode_messages(prepare([message, ServiceBusMessage("y")]))
+    batch = batch_of(encoded_messages)
     theirs = sdk_batch(message, ServiceBusMessage("y"))
-    assert batch._message == [*theirs._message[:5], letters, *theirs._message[6:]]
-    assert (len(batch), batch.size_in_bytes) == (2, sum(len(letter) + 5 for letter in letters))
+    assert batch._message == [*theirs._message[:5], encoded_messages, *theirs._message[6:]]
+    assert (len(batch), batch.size_in_bytes) == (2, sum(len(encoded) + 5 for encoded in encoded_messages))
     assert len(batch_of([])) == 0
 
 
 # --- tracing ---------------------------------------------------------------------------------------
-
-
-class FakeSpan:
-    """As much of a span as the SDK uses."""
-
-    def __init__(self, name: str = "", **_: Any) -> None:
-        self.name = name
-
-    def __enter__(self) -> FakeSpan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def to_header(self) -> dict[str, str]:
-        return {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
-
-    def add_attribute(self, key: str, value: Any) -> None: ...
 
 
 @pytest.fixture
@@ -442,12 +423,12 @@ def tracing() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tracing")
-def test_letters_carry_the_trace_context_and_their_batch_is_linked_to_it() -> None:
-    (letter,) = encode_messages(prepare(ServiceBusMessage("x")))
-    assert read_application_properties(letter, walk(letter)) == {
+def test_messages_carry_the_trace_context_and_their_batch_is_linked_to_it() -> None:
+    (encoded,) = encode_messages(prepare(ServiceBusMessage("x")))
+    assert read_application_properties(encoded, walk(encoded)) == {
         "Diagnostic-Id": "00-trace-span-01",
         "traceparent": "00-trace-span-01",
         "tracestate": "a=b",
     }
-    (link,) = get_span_links_from_batch(batch_of([address(letter, "orders")]))
+    (link,) = get_span_links_from_batch(batch_of([address(encoded, "orders")]))
     assert link.headers == {"traceparent": "00-trace-span-01", "tracestate": "a=b"}

@@ -124,7 +124,7 @@ def test_what_is_no_credential_is_refused(credential: Any) -> None:
     assert "c2VjcmV0" not in str(refused.value)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong: Any = 7
     with pytest.raises(OptionsError) as refused:
         Namespace("not a host", wrong, name="a/b", retry_total=3)
@@ -132,19 +132,19 @@ def test_all_problems_are_told_at_once() -> None:
         assert problem in str(refused.value)
 
 
-def test_a_connection_string_in_the_wrong_place_is_told_without_its_key() -> None:
+def test_a_connection_string_in_the_wrong_place_is_reported_without_its_key() -> None:
     with pytest.raises(OptionsError, match="from_connection_string") as refused:
         Namespace(AZURE, KEY)
     assert "c2VjcmV0" not in str(refused.value)
 
 
-def test_certificates_that_are_not_there_are_told() -> None:
+def test_certificates_that_are_not_there_are_reported() -> None:
     namespace = Namespace("broker:5000", KEY, connection_verify="/no/such/file.pem")
     with pytest.raises(OptionsError, match=r"/no/such/file.pem is not there"):
         namespace.sync_client()
 
 
-def test_a_file_without_certificates_is_told(tmp_path: Path) -> None:
+def test_a_file_without_certificates_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     namespace = Namespace("broker:5000", KEY, connection_verify=str(tmp_path / "ca.pem"))
     with pytest.raises(OptionsError, match="holds no certificates"):

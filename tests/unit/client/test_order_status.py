@@ -27,7 +27,7 @@ def filled(sessions: dict[str | None, int], path: str = "Orders") -> Fences:
     return fences
 
 
-def test_every_session_that_goes_through_the_backlog_is_told_with_what_is_missing() -> None:
+def test_every_session_that_goes_through_the_backlog_is_reported_with_what_is_missing() -> None:
     order = order_status(filled({"a": 3, "b": 1, None: 2}), path_of)
     assert (order.fences, order.messages_left, order.unseen_queues) == (3, 6, ())
     assert [(each.session_id, each.messages_left) for each in order.largest] == [("a", 3), (None, 2), ("b", 1)]
@@ -43,13 +43,13 @@ def test_what_came_home_is_missing_no_more() -> None:
     assert order_status(fences, path_of) == OrderStatus()
 
 
-def test_only_the_largest_are_told_one_by_one() -> None:
+def test_only_the_largest_are_reported_one_by_one() -> None:
     order = order_status(filled({f"s{number}": 1 + number for number in range(50)}), path_of)
     assert (order.fences, len(order.largest)) == (50, FENCES_SHOWN)
     assert [each.messages_left for each in order.largest] == list(range(50, 30, -1))
 
 
-def test_a_queue_that_was_not_seen_empty_is_told() -> None:
+def test_a_queue_that_was_not_seen_empty_is_reported() -> None:
     fences = Fences()
     fences.use([0, 1])
     fences.seen_empty(1, fences.time)
@@ -69,7 +69,7 @@ def test_it_reads_as_lines_and_is_in_json_and_metrics() -> None:
     assert values["twinbus_pair_order_queues_unseen"] == [0]
 
 
-def test_without_order_nothing_is_told_of_it() -> None:
+def test_without_order_nothing_is_reported_of_it() -> None:
     status = replace(STATUS, order=None)
     assert "order:" not in str(status)
     assert all(not list(metric.read(status)) for metric in METRICS if "_order_" in metric.name)

@@ -69,9 +69,9 @@ class Messages:
 
     @property
     def encoded(self) -> tuple[bytes, ...]:
-        return tuple(self._letter(name, session) for name, session in self.named)
+        return tuple(self._encode(name, session) for name, session in self.named)
 
-    def _letter(self, name: str, session: str | None) -> bytes:
+    def _encode(self, name: str, session: str | None) -> bytes:
         properties = {PropertyField.MESSAGE_ID: name} | ({} if session is None else {PropertyField.GROUP_ID: session})
         return address(encode_message(properties=properties, data=b"x"), "orders")
 
@@ -125,8 +125,10 @@ def recover(pair: Pair) -> None:
 
 
 def come_home(pair: Pair, messages: Messages, first: int = 1) -> None:
-    for number, (letter, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
-        pair.came_home(queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(letter))])
+    for number, (encoded, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
+        pair.came_home(
+            queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(encoded))]
+        )
 
 
 def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:
@@ -139,17 +141,17 @@ def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:
     return talk.messages
 
 
-def test_a_queue_that_is_busy_is_told_of() -> None:
+def test_a_queue_that_is_busy_is_reported() -> None:
     pair = pair_with()
     fail_over(pair)
     talk = Talk(pair, ("m", "a"))
     queue = talk.ask.queue
     with pytest.raises(BothNamespacesUnavailable):
         talk.failed(Failure(FailureKind.BUSY, "too many requests"))
-    told = [
+    reports = [
         effect.details for _, effect in pair.take_orders() if isinstance(effect, ReportEvent) and effect.name == "busy"
     ]
-    assert told == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
+    assert reports == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
 
 
 def test_while_all_is_well_a_message_goes_to_the_primary() -> None:
@@ -225,7 +227,7 @@ def test_until_a_queue_was_seen_empty_nothing_of_it_goes_to_the_primary() -> Non
     assert isinstance(talk.ask, ToPrimary)
 
 
-def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_of_each() -> None:
+def test_a_call_with_several_sessions_is_split_and_the_receipt_shows_the_place_of_each() -> None:
     pair = pair_with()
     fail_over(pair)
     named = tuple((f"m{number}", "abcdef"[number % 6]) for number in range(12))
@@ -242,7 +244,7 @@ def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_o
     assert list(talk.receipt.places) == wanted
 
 
-def test_of_a_call_that_was_stored_in_part_the_receipt_tells_which_part() -> None:
+def test_of_a_call_that_was_stored_in_part_the_receipt_shows_which_part() -> None:
     pair = pair_with()
     fail_over(pair)
     sessions = ["a", next(s for s in "bcdefgh" if queue_for(key_of("orders", s), QUEUES) != _queue_of("a"))]
@@ -403,7 +405,7 @@ def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_q
     assert pair.rotation.lost == {}
 
 
-def test_the_queue_of_a_session_that_is_silent_again_and_again_is_told_of_however_little_time_callers_have() -> None:
+def test_the_queue_of_a_session_that_is_silent_again_and_again_is_reported_however_little_time_callers_have() -> None:
     pair = pair_with(attempt_s=5.0)
     fail_over(pair)
     for number in range(3):
@@ -413,8 +415,8 @@ def test_the_queue_of_a_session_that_is_silent_again_and_again_is_told_of_howeve
             talk.failed(DOUBT)
         if pair.begin_trial(talk.at)[0] is not None:
             pair.trial_connected(talk.at)
-    told = [effect for _, effect in pair.take_orders() if isinstance(effect, ReportEvent)]
-    assert [effect.details["queue"] for effect in told if effect.name == "backlog_queue_lost"] == [queue]
+    reports = [effect for _, effect in pair.take_orders() if isinstance(effect, ReportEvent)]
+    assert [effect.details["queue"] for effect in reports if effect.name == "backlog_queue_lost"] == [queue]
     assert list(pair.rotation.lost) == [queue]
 
 

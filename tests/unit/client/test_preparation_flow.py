@@ -48,7 +48,7 @@ def failure(kind: Kind, text: str = "so it is") -> Failure:
 
 
 class Town:
-    """Two namespaces that answer as they are told; remembers what it was asked."""
+    """Two namespaces that answer by script; remembers what it was asked."""
 
     def __init__(self, queues: Iterable[str] = ()) -> None:
         self.queues = set(queues)
@@ -249,7 +249,7 @@ def test_a_secondary_that_cannot_be_reached_is_named(kind: Kind) -> None:
     assert "check its address" in text
 
 
-def test_every_reason_is_told_once() -> None:
+def test_every_reason_is_reported_once() -> None:
     town = Town(QUEUES)
     town.link_failures[send(QUEUES[0])] = [failure(Kind.DISABLED)]
     town.link_failures[send(QUEUES[1])] = [failure(Kind.UNAUTHORISED)]
@@ -275,7 +275,7 @@ def test_queues_that_are_there_are_used_although_nobody_may_look_at_the_moment()
     assert any("only 2 of 3" in warning for warning in prepared.warnings)
 
 
-def test_no_list_and_no_queue_is_told_as_the_trouble_with_the_list() -> None:
+def test_no_list_and_no_queue_is_reported_as_the_trouble_with_the_list() -> None:
     town = Town()
     town.list_failures = [failure(Kind.INTERNAL, "503 from on high")] * 3
     assert "503 from on high" in refusal(town)

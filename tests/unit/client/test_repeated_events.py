@@ -34,8 +34,8 @@ def test_the_first_is_in_full_and_then_a_number_at_growing_intervals() -> None:
 def test_another_reason_another_entity_and_the_next_outage_are_in_full() -> None:
     repeated = RepeatedEvents()
     recovered = PairEvent(PairEventName.RECOVERED, "a ping succeeded", START + timedelta(seconds=3), "orders")
-    told = [ping_failed(0), ping_failed(1, "disabled: off"), ping_failed(2, entity="news"), recovered, ping_failed(4)]
-    for event in told:
+    events = [ping_failed(0), ping_failed(1, "disabled: off"), ping_failed(2, entity="news"), recovered, ping_failed(4)]
+    for event in events:
         assert repeated.to_log(event) is event
     assert repeated.to_log(ping_failed(5)) is None
 

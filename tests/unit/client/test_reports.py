@@ -46,7 +46,7 @@ def test_room_is_left_for_as_long_as_the_backlog_has_grown_so_far() -> None:
     assert look(replace(FULL, oldest_age_s=5.0)).capacity_hours is None, "too young to tell"
 
 
-def test_two_looks_tell_better_than_one() -> None:
+def test_two_looks_show_more_than_one() -> None:
     before = look(replace(FULL, size_bytes=300), at=900.0)
     assert look(FULL, earlier=before).capacity_hours == pytest.approx(600 / 1 / 3600)  # 100 bytes in 100 s
     assert look(FULL, earlier=look(FULL, at=900.0)).capacity_hours == inf
@@ -73,6 +73,6 @@ def test_a_look_can_be_written_as_json(queue: QueueReport) -> None:
     assert "earlier" not in read
 
 
-def test_room_without_end_is_told_apart_from_unknown_room() -> None:
+def test_unlimited_room_is_distinguished_from_unknown_room() -> None:
     assert (look(EMPTY).as_dict()["capacity_hours"], look(EMPTY).as_dict()["is_filling"]) == (None, False)
     assert (look(UNKNOWN).as_dict()["capacity_hours"], look(UNKNOWN).as_dict()["is_filling"]) == (None, None)

@@ -49,6 +49,6 @@ def test_one_number_or_several_can_be_given() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["12", b"12", None, ["1"], [7, 2.0], 7.5])
-def test_what_is_no_number_is_told(wrong: Any) -> None:
+def test_what_is_no_number_is_reported(wrong: Any) -> None:
     with pytest.raises(TypeError, match="sequence numbers are whole numbers"):
         numbers_of(wrong)

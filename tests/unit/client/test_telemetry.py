@@ -102,7 +102,7 @@ def test_odd_names_survive_the_text() -> None:
     assert value(text, "twinbus_pair_failovers_total", entity=odd) == 0
 
 
-def test_two_clients_of_one_pair_are_told_apart_in_one_scrape() -> None:
+def test_two_clients_of_one_pair_are_distinguished_in_one_scrape() -> None:
     telemetry = Telemetry()
     registry = CollectorRegistry(auto_describe=True)
     registry.register(telemetry)
@@ -161,7 +161,7 @@ def test_a_client_that_cannot_say_does_not_spoil_the_scrape(caplog: pytest.LogCa
 # --- OpenTelemetry ---
 
 
-class Bench:
+class TelemetryHarness:
     """A telemetry before a real meter provider, and a clock that is turned by hand."""
 
     def __init__(self) -> None:
@@ -189,9 +189,9 @@ def attributes(**labels: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_opentelemetry_gets_every_metric_with_its_unit() -> None:
-    bench, client = Bench(), Client()
-    bench.telemetry.watch(client.status)
-    found = bench.read()
+    harness, client = TelemetryHarness(), Client()
+    harness.telemetry.watch(client.status)
+    found = harness.read()
     assert set(found) == {metric.dotted_name for metric in METRICS}
     for metric in METRICS:
         assert (found[metric.dotted_name].unit, found[metric.dotted_name].description) == (metric.unit, metric.help)
@@ -199,9 +199,9 @@ def test_opentelemetry_gets_every_metric_with_its_unit() -> None:
 
 
 def test_opentelemetry_counters_are_sums_that_only_grow() -> None:
-    bench, client = Bench(), Client()
-    bench.telemetry.watch(client.status)
-    found = bench.read()
+    harness, client = TelemetryHarness(), Client()
+    harness.telemetry.watch(client.status)
+    found = harness.read()
     for metric in METRICS:
         data = found[metric.dotted_name].data
         assert isinstance(data, Sum) == (metric.kind is MetricKind.COUNTER)
@@ -211,31 +211,31 @@ def test_opentelemetry_counters_are_sums_that_only_grow() -> None:
 
 
 def test_opentelemetry_and_prometheus_say_the_same() -> None:
-    bench, client = Bench(), Client()
-    text = bench.telemetry.watch(client.status).text()
+    harness, client = TelemetryHarness(), Client()
+    text = harness.telemetry.watch(client.status).text()
     for metric in METRICS:
         expected = {
             tuple(sorted(labels)): number for (name, labels), number in parsed(text).items() if name == metric.name
         }
-        assert bench.points(metric.dotted_name) == expected
+        assert harness.points(metric.dotted_name) == expected
 
 
 def test_one_collection_is_one_look_at_each_client_and_the_next_sees_what_changed() -> None:
-    bench, client = Bench(), Client()
-    bench.telemetry.watch(client.status)
-    bench.read()
+    harness, client = TelemetryHarness(), Client()
+    harness.telemetry.watch(client.status)
+    harness.read()
     assert client.looks == 1
     client.current = replace(STATUS, entities=(replace(ORDERS, failovers=2),))
-    assert bench.points("twinbus.pair.failovers") == {attributes(entity="orders"): 2}
+    assert harness.points("twinbus.pair.failovers") == {attributes(entity="orders"): 2}
     assert client.looks == 2
 
 
 def test_a_client_that_ended_is_gone_from_opentelemetry() -> None:
-    bench, client = Bench(), Client()
-    watch = bench.telemetry.watch(client.status)
-    assert bench.read()
+    harness, client = TelemetryHarness(), Client()
+    watch = harness.telemetry.watch(client.status)
+    assert harness.read()
     watch.stop()
-    assert bench.read() == {}
+    assert harness.read() == {}
 
 
 def test_a_provider_that_is_set_after_pairing_still_gets_the_numbers() -> None:

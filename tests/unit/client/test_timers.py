@@ -158,7 +158,7 @@ def test_after_stop_no_thread_is_left_and_nothing_is_done(timers: Timers) -> Non
     assert heard == []
 
 
-def test_stop_waits_no_longer_for_a_job_that_hangs_than_it_was_told(timers: Timers) -> None:
+def test_stop_waits_no_longer_for_a_job_that_hangs_than_its_limit(timers: Timers) -> None:
     hanging, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:

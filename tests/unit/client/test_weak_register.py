@@ -21,7 +21,7 @@ PRIMARY, SECONDARY = (
 LOOKS, COMINGS = 200, 2_000
 
 
-class Guest:
+class Member:
     pass
 
 
@@ -59,7 +59,7 @@ def look_while_others_come_and_go(come: Callable[[], object], look: Callable[[],
 
 
 def test_who_is_gone_is_forgotten() -> None:
-    register, stays, goes = WeakRegister[Guest](), Guest(), Guest()
+    register, stays, goes = WeakRegister[Member](), Member(), Member()
     register.add(stays)
     register.add(stays)
     register.add(goes)
@@ -70,21 +70,21 @@ def test_who_is_gone_is_forgotten() -> None:
 
 
 def test_who_takes_the_place_of_somebody_in_memory_is_there() -> None:
-    register = WeakRegister[Guest]()
+    register = WeakRegister[Member]()
     for _ in range(100):
-        guest = Guest()
-        register.add(guest)
-        assert register.all() == [guest]
-        del guest
+        member = Member()
+        register.add(member)
+        assert register.all() == [member]
+        del member
 
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_a_register_can_be_looked_at_while_others_come_and_go() -> None:
-    register = WeakRegister[Guest]()
+    register = WeakRegister[Member]()
 
-    def come() -> Guest:
-        register.add(guest := Guest())
-        return guest
+    def come() -> Member:
+        register.add(member := Member())
+        return member
 
     look_while_others_come_and_go(come, register.all)
 

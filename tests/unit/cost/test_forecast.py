@@ -80,11 +80,11 @@ def test_operations_cost_what_the_list_says(operations: float, usd: float) -> No
 
 
 def test_two_standard_namespaces_cost_a_fraction_of_geo_replicated_premium() -> None:
-    told = forecast(Usage(rate=1))
-    replicated = told.alternatives[-1]
+    expected = forecast(Usage(rate=1))
+    replicated = expected.alternatives[-1]
     assert replicated.name.startswith("Premium with geo-replication")
     assert replicated.usd == pytest.approx(2 * 677.08 + 2_592_000 * 1024 / 1e9 * 0.09)
-    assert told.bill.usd("full") == pytest.approx(9.81)
+    assert expected.bill.usd("full") == pytest.approx(9.81)
 
 
 def test_the_backlog_is_sized_from_data_and_outage() -> None:

@@ -63,38 +63,38 @@ def test_what_makes_no_sense_is_refused_in_the_words_of_the_command(wishes: dict
     assert text in str(refused.value)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(OptionsError, match=r"--rate .*; --attempts"):
         DrillOptions(entity="orders", rate=0, attempts=0)
 
 
 def test_a_note_is_locked_while_its_drill_lives_and_gone_when_all_is_put_back(tmp_path: Path) -> None:
-    keeper = ChangeRecordFile(tmp_path / "notes", NOTE)
+    record_file = ChangeRecordFile(tmp_path / "notes", NOTE)
     ((path, note, is_running),) = change_records_in(tmp_path / "notes")
     assert (note, is_running) == (NOTE, True)
     assert path.stat().st_mode & 0o777 == 0o600
-    keeper.close(is_put_back=True)
+    record_file.close(is_put_back=True)
     assert list(change_records_in(tmp_path / "notes")) == []
 
 
 def test_what_could_not_be_put_back_stays_noted(tmp_path: Path) -> None:
-    keeper = ChangeRecordFile(tmp_path, NOTE)
-    keeper.add(fault_id="no-send-1")
-    keeper.close(is_put_back=False)
+    record_file = ChangeRecordFile(tmp_path, NOTE)
+    record_file.add(fault_id="no-send-1")
+    record_file.close(is_put_back=False)
     ((_, note, is_running),) = change_records_in(tmp_path)
     assert (note.fault_id, is_running) == ("no-send-1", False)
 
 
 def test_a_line_that_was_cut_short_and_a_file_of_somebody_else_do_no_harm(tmp_path: Path) -> None:
-    keeper = ChangeRecordFile(tmp_path, NOTE)
-    keeper.close(is_put_back=False)
-    with keeper.path.open("a") as file:
+    record_file = ChangeRecordFile(tmp_path, NOTE)
+    record_file.close(is_put_back=False)
+    with record_file.path.open("a") as file:
         file.write('{"fault_id": "no-')
     (tmp_path / "other.drill").write_text("[1]\n{}")
     assert [note for _, note, _ in change_records_in(tmp_path)] == [NOTE]
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_changed(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TwinbusError, match="must be noted in"):
         ChangeRecordFile(tmp_path / "file" / "notes", NOTE)
@@ -118,11 +118,11 @@ def test_notes_are_kept_with_the_state_of_the_user(monkeypatch: pytest.MonkeyPat
 
 
 def test_undoing_leaves_running_drills_alone_and_asks_for_the_namespace_it_needs(tmp_path: Path) -> None:
-    keeper = ChangeRecordFile(tmp_path, NOTE)
+    record_file = ChangeRecordFile(tmp_path, NOTE)
     (running,) = asyncio.run(undo_all(tmp_path, None, 1.0))
     assert not running.is_done
     assert f"process {os.getpid()}" in running.text
-    keeper.close(is_put_back=False)
+    record_file.close(is_put_back=False)
     (killed,) = asyncio.run(undo_all(tmp_path, None, 1.0))
     assert not killed.is_done
     assert "give --primary" in killed.text

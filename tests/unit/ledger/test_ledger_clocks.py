@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledger_story import BASE_MS, MINUTE, Script, write_lines
+from scripted_ledger import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
@@ -15,7 +15,7 @@ from twinbus.spark.jobs.merge import choose_bucket_ms
 DAY_MS = 86_400_000
 
 
-def told(directory: Path, *wrong_ms: int, program: str = "shop") -> CompactedLedger:
+def compacted_ledger(directory: Path, *wrong_ms: int, program: str = "shop") -> CompactedLedger:
     """A ledger of records a second apart; each is as wrong as said."""
     clock = [0, 0]
     ledger = Ledger(
@@ -42,7 +42,7 @@ def times_in(compacted: CompactedLedger) -> list[int]:
 
 @pytest.mark.parametrize("wrong", [DAY_MS, -DAY_MS, -BASE_MS, 365 * DAY_MS])
 def test_one_record_from_a_clock_that_is_wrong_has_the_time_it_was_written(tmp_path: Path, wrong: int) -> None:
-    compacted = told(tmp_path, 0, 0, wrong, wrong + 3, 0, 0)
+    compacted = compacted_ledger(tmp_path, 0, 0, wrong, wrong + 3, 0, 0)
     assert times_in(compacted)[1:-1] == [BASE_MS + number * 1000 for number in range(6)]
     coverage = find_coverage(compacted)
     assert (coverage.first_ms, coverage.last_ms) == (BASE_MS, BASE_MS + 5000)
@@ -55,7 +55,7 @@ def test_one_record_from_a_clock_that_is_wrong_has_the_time_it_was_written(tmp_p
 
 
 def test_a_clock_that_is_set_and_stays_is_left_alone(tmp_path: Path) -> None:
-    compacted = told(tmp_path, 0, 0, DAY_MS, DAY_MS, DAY_MS)
+    compacted = compacted_ledger(tmp_path, 0, 0, DAY_MS, DAY_MS, DAY_MS)
     assert times_in(compacted)[-2] == BASE_MS + 4000 + DAY_MS
     assert (
         next(iter(compacted.manifest.processes.values())).clock.count <= 1
@@ -73,8 +73,8 @@ def test_records_of_which_the_other_clock_says_nothing_are_left_alone(tmp_path: 
 
 
 def test_a_process_whose_clock_was_never_set_does_not_stretch_what_a_report_shows(tmp_path: Path) -> None:
-    told(tmp_path, *[0] * 30)
-    compacted = told(tmp_path, *[-BASE_MS] * 5, program="device")
+    compacted_ledger(tmp_path, *[0] * 30)
+    compacted = compacted_ledger(tmp_path, *[-BASE_MS] * 5, program="device")
     coverage = find_coverage(compacted)
     assert (coverage.first_ms, coverage.last_ms) == (BASE_MS, BASE_MS + 29_000)
     assert choose_bucket_ms(coverage.last_ms - coverage.first_ms) == 1000
@@ -84,9 +84,9 @@ def test_a_process_whose_clock_was_never_set_does_not_stretch_what_a_report_show
 
 
 def test_a_process_whose_clock_is_ahead_of_the_reader_is_named(tmp_path: Path) -> None:
-    told(tmp_path, *[0] * 30)
+    compacted_ledger(tmp_path, *[0] * 30)
     ahead = 100 * 365 * DAY_MS
-    coverage = find_coverage(told(tmp_path, *[ahead] * 5, program="device"))
+    coverage = find_coverage(compacted_ledger(tmp_path, *[ahead] * 5, program="device"))
     assert coverage.last_ms == BASE_MS + 29_000
     [unknown] = coverage.missing
     assert (unknown.program, "is ahead" in unknown.reason) == ("device", True)

@@ -17,7 +17,7 @@ from twinbus.spark.compaction.coverage import find_coverage
 HERE = socket.gethostname()
 
 
-def tell(directory: Path, program: str) -> None:
+def write_ledger(directory: Path, program: str) -> None:
     with Ledger.at(directory, program) as ledger:
         ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
 
@@ -27,7 +27,7 @@ def expect(directory: Path, text: str) -> None:
 
 
 def test_an_expected_writer_without_a_record_makes_the_answer_unknown_by_name(tmp_path: Path) -> None:
-    tell(tmp_path, "shop")
+    write_ledger(tmp_path, "shop")
     expect(tmp_path, f'[[writer]]\nhost = "{HERE}"\nprogram = "shop"\n\n[[writer]]\nhost = "web-2"\nprogram = "shop"\n')
     found = verify(tmp_path)
     assert (found.is_complete, [str(each) for each in found.absent]) == (False, ["shop on web-2"])
@@ -39,7 +39,7 @@ def test_an_expected_writer_without_a_record_makes_the_answer_unknown_by_name(tm
 
 
 def test_expected_writers_that_are_there_change_nothing(tmp_path: Path) -> None:
-    tell(tmp_path, "shop")
+    write_ledger(tmp_path, "shop")
     expect(tmp_path, f'[[writer]]\nhost = "{HERE.upper()}"\n\n[[writer]]\nprogram = "sh?p"\n[[writer]]\nhost = "*"\n')
     assert verify(tmp_path).is_complete
     assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
@@ -54,7 +54,7 @@ def test_a_writer_is_missed_only_in_the_time_in_which_it_was_expected(tmp_path: 
     assert (
         absent([ExpectedWriter("web-1", "shop", 1_500, 1_600), ExpectedWriter("web-1", "shop", 0, 1_000)], [seen]) == []
     )
-    tell(tmp_path, "shop")
+    write_ledger(tmp_path, "shop")
     expect(tmp_path, '[[writer]]\nprogram = "shop"\nsince = 2020-01-01T00:00:00Z\nuntil = 2021-01-01T00:00:00Z\n')
     [unknown] = find_coverage(compact_ledger(read_in_process, tmp_path)).missing
     assert (unknown.since_ms, unknown.until_ms) == (1_577_836_800_000, 1_609_459_200_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ledger_ends import let_go
-from ledger_story import BASE_MS, Script, write_lines
+from scripted_ledger import BASE_MS, Script, write_lines
 
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, verify
@@ -39,7 +39,7 @@ def troubles(compacted: CompactedLedger) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("number", [1 << 45, NUMBER_MAX + 1, (1 << 63) - 1, 1 << 64, 0, -5])
-def test_a_number_that_no_ledger_gives_is_told_with_its_line_and_is_no_record(tmp_path: Path, number: int) -> None:
+def test_a_number_that_no_ledger_gives_is_reported_with_its_line_and_is_no_record(tmp_path: Path, number: int) -> None:
     [path] = write_lines(tmp_path, PROCESS, [*lines(), line(number)])
     found = verify(tmp_path)
     assert [(each.defect, each.lines) for each in found.problems] == [("corrupt", [6])]

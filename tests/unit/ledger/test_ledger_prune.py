@@ -25,7 +25,7 @@ from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.units import parse_seconds, parse_size
 
 
-def tell(directory: Path, count: int = 30, *, keep_open: bool = False) -> Ledger:
+def write_ledger(directory: Path, count: int = 30, *, keep_open: bool = False) -> Ledger:
     """A ledger of a few segments."""
     ledger = Ledger(LedgerOptions(directory=directory, program="shop", segment_bytes_max=1024))
     for number in range(count):
@@ -46,7 +46,7 @@ def pruned(directory: Path, *arguments: str) -> int:
 
 
 def test_what_a_report_has_read_is_deleted_and_does_not_show_as_missing(tmp_path: Path) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     made_old(tmp_path)
     before = find_coverage(compact_ledger(read_in_process, tmp_path))
     assert pruned(tmp_path, "--older-than", "30d", "--yes") == 0
@@ -57,7 +57,7 @@ def test_what_a_report_has_read_is_deleted_and_does_not_show_as_missing(tmp_path
 
 
 def test_some_segments_of_a_process_are_pruned_and_the_rest_is_complete(tmp_path: Path) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     compact_ledger(read_in_process, tmp_path)
     sizes = [path.stat().st_size for path in segments_in(tmp_path)]
     made_old(tmp_path)
@@ -71,7 +71,7 @@ def test_some_segments_of_a_process_are_pruned_and_the_rest_is_complete(tmp_path
 def test_what_no_report_has_read_stays_unless_somebody_insists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     made_old(tmp_path)
     count = len(segments_in(tmp_path))
     assert pruned(tmp_path, "--older-than", "30d", "--yes") == 3
@@ -89,7 +89,7 @@ def test_what_no_report_has_read_stays_unless_somebody_insists(
 
 
 def test_what_was_added_since_the_report_is_unread(tmp_path: Path) -> None:
-    tell(tmp_path, 1)
+    write_ledger(tmp_path, 1)
     compact_ledger(read_in_process, tmp_path)
     [path] = segments_in(tmp_path)
     with path.open("ab") as file:
@@ -99,7 +99,7 @@ def test_what_was_added_since_the_report_is_unread(tmp_path: Path) -> None:
 
 
 def test_a_store_that_does_not_have_what_was_pruned_says_so(tmp_path: Path) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     made_old(tmp_path)
     compact_ledger(read_in_process, tmp_path)
     assert pruned(tmp_path, "--older-than", "30d", "--yes") == 0
@@ -109,7 +109,7 @@ def test_a_store_that_does_not_have_what_was_pruned_says_so(tmp_path: Path) -> N
 
 
 def test_a_segment_that_a_process_writes_to_stays(tmp_path: Path) -> None:
-    ledger = tell(tmp_path, keep_open=True)
+    ledger = write_ledger(tmp_path, keep_open=True)
     compact_ledger(read_in_process, tmp_path)
     assert pruned(tmp_path, "--keep", "0", "--yes", "--unread") == 3
     [left] = segments_in(tmp_path)
@@ -121,7 +121,7 @@ def test_a_segment_that_a_process_writes_to_stays(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_stopped_stays_complete_when_its_beginning_is_pruned(tmp_path: Path) -> None:
-    let_go(tell(tmp_path, keep_open=True))
+    let_go(write_ledger(tmp_path, keep_open=True))
     compact_ledger(read_in_process, tmp_path)
     made_old(tmp_path)
     assert pruned(tmp_path, "--keep", f"{segments_in(tmp_path)[-1].stat().st_size}", "--yes") == 0
@@ -143,7 +143,7 @@ def test_a_process_that_was_stopped_after_the_report_stays_complete_when_all_of_
 
 
 def test_a_dry_run_says_what_would_go_and_deletes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     made_old(tmp_path)
     compact_ledger(read_in_process, tmp_path)
     names = [path.name for path in segments_in(tmp_path)]
@@ -155,15 +155,15 @@ def test_a_dry_run_says_what_would_go_and_deletes_nothing(tmp_path: Path, capsys
 
 
 def test_young_and_few_segments_stay(tmp_path: Path) -> None:
-    tell(tmp_path)
+    write_ledger(tmp_path)
     compact_ledger(read_in_process, tmp_path)
     count = len(segments_in(tmp_path))
     assert pruned(tmp_path, "--older-than", "1h", "--keep", "2GB", "--yes") == 0
     assert len(segments_in(tmp_path)) == count
 
 
-def test_pruning_asks_or_needs_to_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(tmp_path, 1)
+def test_pruning_asks_or_needs_a_confirmation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_ledger(tmp_path, 1)
     assert pruned(tmp_path, "--older-than", "30d") == 2
     assert "say --yes where nobody can be asked" in capsys.readouterr().err
     assert pruned(tmp_path, "--yes") == 2
@@ -173,7 +173,7 @@ def test_pruning_asks_or_needs_to_be_told(tmp_path: Path, capsys: pytest.Capture
 def test_no_report_reads_while_segments_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from twinbus.spark.compaction import manifest as manifests
 
-    tell(tmp_path, 1)
+    write_ledger(tmp_path, 1)
     compact_ledger(read_in_process, tmp_path)
     with manifests.lock_store(tmp_path / FOLDER):
         assert pruned(tmp_path, "--keep", "0", "--yes") == 1
@@ -186,37 +186,37 @@ class Killed(BaseException):
 
 
 def test_whoever_is_killed_while_pruning_leaves_a_ledger_that_is_complete(tmp_path: Path) -> None:
-    for stage in range(12):
-        directory = tmp_path / f"{stage}"
-        tell(directory, 12)
+    for step in range(12):
+        directory = tmp_path / f"{step}"
+        write_ledger(directory, 12)
         made_old(directory)
         before = find_coverage(compact_ledger(read_in_process, directory))
         chosen = plan(directory, directory / FOLDER, bytes_max=0).chosen
-        die_at(directory, chosen, stage)
+        die_at(directory, chosen, step)
         assert verify(directory).is_complete
         assert find_coverage(compact_ledger(read_in_process, directory)) == before
         assert pruned(directory, "--keep", "0", "--yes") == 0
         assert (segments_in(directory), verify(directory).is_complete) == ([], True)
 
 
-def die_at(directory: Path, chosen: list[Candidate], stage: int) -> None:
+def die_at(directory: Path, chosen: list[Candidate], step: int) -> None:
     """Before the note has its name, or after so many deletions."""
     gone: list[Candidate] = []
 
-    def tell_and_die(each: Candidate) -> None:
+    def report_and_die(each: Candidate) -> None:
         gone.append(each)
-        if len(gone) == stage:
+        if len(gone) == step:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        if stage == 0:
+        if step == 0:
             patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(Killed))
         try:
-            prune(directory, chosen, 0, tell_and_die)
+            prune(directory, chosen, 0, report_and_die)
         except Killed:
-            assert len(gone) == stage
+            assert len(gone) == step
         else:
-            assert len(gone) < stage
+            assert len(gone) < step
 
 
 PRUNES = """
@@ -234,7 +234,7 @@ prune(directory, chosen, time.time_ns() // 1_000_000, slowly)
 
 
 def test_a_pruning_process_that_is_killed_leaves_a_complete_ledger(tmp_path: Path) -> None:
-    tell(tmp_path, 60)
+    write_ledger(tmp_path, 60)
     made_old(tmp_path)
     compact_ledger(read_in_process, tmp_path)
     count = len(segments_in(tmp_path))
@@ -249,7 +249,7 @@ def test_a_pruning_process_that_is_killed_leaves_a_complete_ledger(tmp_path: Pat
 
 
 def test_a_note_of_what_was_pruned_that_is_damaged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(tmp_path, 1)
+    write_ledger(tmp_path, 1)
     (tmp_path / notes.PRUNED_FILE).write_text("{")
     assert run(["ledger", "verify", str(tmp_path)]) == 1
     assert "pruned.json is damaged" in capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_a_ledger_that_is_nearly_full_is_warned_about(
 
 
 def test_everybody_who_wrote_is_expected_from_now_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(tmp_path, 1)
+    write_ledger(tmp_path, 1)
     assert run(["ledger", "expect", str(tmp_path)]) == 0
     assert "1 writers were added to" in capsys.readouterr().out
     assert verify(tmp_path).is_complete
@@ -307,8 +307,8 @@ def test_what_is_no_size_or_time_is_refused() -> None:
 def linked(tmp_path: Path) -> tuple[Path, Path]:
     """A ledger with a link to the folder of another one, which a report has read; the folder of the other."""
     ledger, other = tmp_path / "ledger", tmp_path / "other"
-    tell(ledger, 3)
-    tell(other, 3)
+    write_ledger(ledger, 3)
+    write_ledger(other, 3)
     (ledger / "linked").symlink_to(other, target_is_directory=True)
     made_old(ledger)
     compact_ledger(read_in_process, ledger)
@@ -331,7 +331,7 @@ def test_nothing_behind_a_link_that_leads_out_of_the_folder_is_deleted_and_that_
 
 def test_a_segment_that_is_a_link_stays_and_so_does_what_it_leads_to(tmp_path: Path) -> None:
     ledger, other = tmp_path / "ledger", tmp_path / "other"
-    tell(other, 1)
+    write_ledger(other, 1)
     ledger.mkdir()
     [segment] = segments_in(other)
     (ledger / segment.name).symlink_to(segment)
@@ -366,7 +366,7 @@ def test_what_lies_behind_a_link_is_nothing_that_a_limit_in_bytes_could_ask_for(
 
 
 def test_the_folder_itself_may_be_a_link_and_links_within_it_lead_nowhere_else(tmp_path: Path) -> None:
-    tell(tmp_path / "real" / "web-1", 3)
+    write_ledger(tmp_path / "real" / "web-1", 3)
     (tmp_path / "real" / "again").symlink_to(tmp_path / "real" / "web-1", target_is_directory=True)
     (tmp_path / "ledger").symlink_to(tmp_path / "real", target_is_directory=True)
     made_old(tmp_path / "ledger")
@@ -376,7 +376,7 @@ def test_the_folder_itself_may_be_a_link_and_links_within_it_lead_nowhere_else(t
 
 def test_a_folder_that_became_a_link_since_it_was_looked_at_is_left_alone(tmp_path: Path) -> None:
     ledger, other = tmp_path / "ledger", tmp_path / "other"
-    tell(ledger / "web-1", 3)
+    write_ledger(ledger / "web-1", 3)
     made = plan(ledger, ledger / FOLDER, bytes_max=0, unread=True)
     (ledger / "web-1").rename(other)
     (ledger / "web-1").symlink_to(other, target_is_directory=True)

@@ -71,7 +71,7 @@ def covered(directory: Path) -> StoreCoverage:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_process_that_was_stopped_while_nothing_waited_has_told_everything(
+def test_a_process_that_was_stopped_while_nothing_waited_has_recorded_everything(
     tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = stopped(QUIET, tmp_path / "ledger", how, monkeypatch)
@@ -149,7 +149,7 @@ def test_a_power_cut_ended_a_process_before_the_machine_was_started_again(
     assert covered(tmp_path / "ledger").missing[0].until_ms <= last_ms + 20_000
 
 
-def test_of_a_process_on_another_machine_nobody_can_tell_whether_it_runs(
+def test_of_a_process_on_another_machine_it_is_unknown_whether_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned(tmp_path / "ledger")

@@ -29,7 +29,7 @@ SIDES: tuple[SideName, SideName] = ("primary", "secondary")
 T = 1_000.0
 
 
-def told(*events: Event, is_syphoning: bool = True) -> tuple[State, list[object]]:
+def after(*events: Event, is_syphoning: bool = True) -> tuple[State, list[object]]:
     """The state after these, and everything that was ordered."""
     state: State = BothOpen()
     ordered: list[object] = []
@@ -42,22 +42,22 @@ def told(*events: Event, is_syphoning: bool = True) -> tuple[State, list[object]
 @pytest.mark.parametrize("side", SIDES)
 def test_the_partner_has_exactly_5_seconds(side: SideName) -> None:
     closed = SideClosed(T, side)
-    assert told(closed) == (OneOpen(side, None, T + 5.0), [WakeMe(T + 5.0)])
-    assert told(closed, DeadlinePassed(T + 4.999))[1] == [WakeMe(T + 5.0)]
-    state, ordered = told(closed, DeadlinePassed(T + 5.0))
+    assert after(closed) == (OneOpen(side, None, T + 5.0), [WakeMe(T + 5.0)])
+    assert after(closed, DeadlinePassed(T + 4.999))[1] == [WakeMe(T + 5.0)]
+    state, ordered = after(closed, DeadlinePassed(T + 5.0))
     reason = f"the {side} was closed, and the {PARTNER[side]} was not closed within 5 s"
     assert (state, ordered[-1]) == (BothEnded(reason), EndPair(reason))
 
 
 @pytest.mark.parametrize(("side", "wait_s"), [*product(SIDES, (0.0, 4.999, PARTNER_S))])
 def test_both_closed_in_time_is_a_clean_close(side: SideName, wait_s: float) -> None:
-    state, ordered = told(SideClosed(T, side), SideClosed(T + wait_s, PARTNER[side]))
+    state, ordered = after(SideClosed(T, side), SideClosed(T + wait_s, PARTNER[side]))
     assert (state, ordered) == (BothEnded(None), [WakeMe(T + 5.0), ForgetWake(), EndPair(None)])
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_late_timer_does_not_turn_a_fault_into_a_clean_close(side: SideName) -> None:
-    state, ordered = told(SideClosed(T, side), SideClosed(T + 5.001, PARTNER[side]))
+    state, ordered = after(SideClosed(T, side), SideClosed(T + 5.001, PARTNER[side]))
     assert isinstance(state, BothEnded)
     assert state.fault is not None
     assert ordered[-1] == EndPair(state.fault)
@@ -66,17 +66,17 @@ def test_a_late_timer_does_not_turn_a_fault_into_a_clean_close(side: SideName) -
 @pytest.mark.parametrize("side", SIDES)
 def test_without_a_syphon_one_side_may_be_closed_for_ever(side: SideName) -> None:
     one_open = OneOpen(side, None, None)
-    assert told(SideClosed(T, side), DeadlinePassed(T + 3_600), is_syphoning=False) == (one_open, [])
-    both = told(SideClosed(T, side), SideClosed(T + 3_600, PARTNER[side]), is_syphoning=False)
+    assert after(SideClosed(T, side), DeadlinePassed(T + 3_600), is_syphoning=False) == (one_open, [])
+    both = after(SideClosed(T, side), SideClosed(T + 3_600, PARTNER[side]), is_syphoning=False)
     assert both == (BothEnded(None), [EndPair(None)])
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_that_faulted_is_in_the_reason(side: SideName) -> None:
-    state, _ = told(SideFaulted(T, side, "the key was revoked"), DeadlinePassed(T + 5.0))
+    state, _ = after(SideFaulted(T, side, "the key was revoked"), DeadlinePassed(T + 5.0))
     assert isinstance(state, BothEnded)
     assert "has ended (the key was revoked)" in (state.fault or "")
-    closed_in_time = told(SideFaulted(T, side, "the key was revoked"), SideClosed(T + 1, PARTNER[side]))
+    closed_in_time = after(SideFaulted(T, side, "the key was revoked"), SideClosed(T + 1, PARTNER[side]))
     assert closed_in_time[0] == BothEnded("the key was revoked")
 
 

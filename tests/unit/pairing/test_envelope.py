@@ -42,8 +42,8 @@ ALL_FIELDS = tuple(PropertyField)
 CREATED_AT = 1_700_000_000_000
 
 
-def fields_of(letter: bytes) -> dict[PropertyField, Any]:
-    values = read_properties(letter, walk(letter), tuple(map(int, ALL_FIELDS)))
+def fields_of(message: bytes) -> dict[PropertyField, Any]:
+    values = read_properties(message, walk(message), tuple(map(int, ALL_FIELDS)))
     return {field: value for field, value in zip(ALL_FIELDS, values, strict=True) if value is not None}
 
 
@@ -54,18 +54,18 @@ def typed(value: Any) -> Any:
     return type(value), str(value)
 
 
-def portrait(letter: bytes) -> dict[str, Any]:
-    """Everything a letter says, with types; what is said by leaving it out is not told apart."""
-    layout = walk(letter)
+def visible_fields(message: bytes) -> dict[str, Any]:
+    """Everything a message says, with types; a default that is left out counts as given."""
+    layout = walk(message)
     return {
-        "header": read_header(letter, layout),
-        "delivery annotations": typed(read_delivery_annotations(letter, layout)),
-        "annotations": typed(read_annotations(letter, layout)),
-        "properties": {field: typed(value) for field, value in fields_of(letter).items()},
-        "application properties": typed(read_application_properties(letter, layout)),
-        "body": letter[slice(*layout.body)] if layout.body else b"",
+        "header": read_header(message, layout),
+        "delivery annotations": typed(read_delivery_annotations(message, layout)),
+        "annotations": typed(read_annotations(message, layout)),
+        "properties": {field: typed(value) for field, value in fields_of(message).items()},
+        "application properties": typed(read_application_properties(message, layout)),
+        "body": message[slice(*layout.body)] if layout.body else b"",
         "body kind": layout.body_kind,
-        "footer": letter[slice(*layout.footer)] if layout.footer else b"",
+        "footer": message[slice(*layout.footer)] if layout.footer else b"",
     }
 
 
@@ -110,7 +110,7 @@ def test_session_time_to_live_and_schedule_move_into_application_properties_of_t
 
 
 def test_everything_else_stays_where_it_is() -> None:
-    before, after = portrait(FULL), portrait(address(FULL, "orders"))
+    before, after = visible_fields(FULL), visible_fields(address(FULL, "orders"))
     gone = {PropertyField.GROUP_ID, PropertyField.ABSOLUTE_EXPIRY_TIME}
     assert after["properties"] == {key: item for key, item in before["properties"].items() if key not in gone}
     assert after["annotations"] == typed({Symbol("x-opt-partition-key"): "s-1", Symbol("mine"): Long(1)})
@@ -126,10 +126,10 @@ def test_only_set_values_move() -> None:
 
 
 def test_an_empty_session_id_and_a_time_to_live_of_nothing_are_set_values() -> None:
-    letter = encode_message(header=Header(ttl_ms=0), properties={PropertyField.GROUP_ID: ""}, data=b"")
-    sent = address(letter, "q")
+    message = encode_message(header=Header(ttl_ms=0), properties={PropertyField.GROUP_ID: ""}, data=b"")
+    sent = address(message, "q")
     assert read_aliases(sent) == Aliases("q", "", 0, None)
-    assert portrait(open_envelope(sent).encoded) == portrait(letter)
+    assert visible_fields(open_envelope(sent).encoded) == visible_fields(message)
 
 
 def test_the_way_home_gives_the_very_bytes_back() -> None:
@@ -145,14 +145,14 @@ def test_what_is_left_of_the_time_to_live_replaces_it_and_only_the_header_says_s
     assert fields_of(home)[PropertyField.CREATION_TIME] == CREATED_AT
 
 
-def test_a_letter_without_a_time_to_live_gets_none_from_what_is_left() -> None:
-    letter = encode_message(data=b"x")
-    assert open_envelope(address(letter, "q"), ttl_left_ms=5).encoded == letter
+def test_a_message_without_a_time_to_live_gets_none_from_what_is_left() -> None:
+    message = encode_message(data=b"x")
+    assert open_envelope(address(message, "q"), ttl_left_ms=5).encoded == message
 
 
 def test_a_time_to_live_beyond_what_a_header_holds_is_the_longest_there_is() -> None:
-    letter = encode_message(application_properties={"x-ms-path": "q", "x-ms-timetolive": ULong(2**40)}, data=b"")
-    home = open_envelope(letter).encoded
+    message = encode_message(application_properties={"x-ms-path": "q", "x-ms-timetolive": ULong(2**40)}, data=b"")
+    home = open_envelope(message).encoded
     assert read_header(home, walk(home)).ttl_ms == 2**32 - 1
 
 
@@ -170,7 +170,7 @@ def test_what_the_secondary_added_does_not_come_home() -> None:
     entries = b"".join(encode(Symbol(key)) + encode(value) for key, value in added.items())
     received = delivery_form(sent, walk(sent), Header(True, 7, None, None, 3), token, entries, 3, frozenset())
     assert read_header(received, walk(received)).delivery_count == 3
-    assert portrait(open_envelope(received).encoded) == portrait(open_envelope(sent).encoded)
+    assert visible_fields(open_envelope(received).encoded) == visible_fields(open_envelope(sent).encoded)
     assert walk(open_envelope(received).encoded).delivery_annotations is None
 
 
@@ -182,18 +182,18 @@ def test_delivery_annotations_of_the_sender_stay_beside_a_lock_token_that_goes()
 
 
 @pytest.mark.parametrize("name", RESERVED_NAMES)
-def test_a_letter_that_uses_a_reserved_name_is_refused_by_that_name(name: str) -> None:
-    letter = encode_message(application_properties={"a": 1, name: None}, data=b"x")
-    assert reserved_names_in(letter) == (name,)
+def test_a_message_that_uses_a_reserved_name_is_refused_by_that_name(name: str) -> None:
+    message = encode_message(application_properties={"a": 1, name: None}, data=b"x")
+    assert reserved_names_in(message) == (name,)
     with pytest.raises(ReservedProperty, match=name) as refused:
-        address(letter, "q")
+        address(message, "q")
     assert refused.value.names == (name,)
 
 
 def test_a_name_that_only_looks_reserved_is_free() -> None:
-    letter = encode_message(application_properties={"x-ms-path2": "x-ms-path", "X-MS-PATH": 1}, data=b"x-ms-path")
-    assert reserved_names_in(letter) == ()
-    assert open_envelope(address(letter, "q")) == Homeward("q", letter)
+    message = encode_message(application_properties={"x-ms-path2": "x-ms-path", "X-MS-PATH": 1}, data=b"x-ms-path")
+    assert reserved_names_in(message) == ()
+    assert open_envelope(address(message, "q")) == Homeward("q", message)
 
 
 @pytest.mark.parametrize(
@@ -211,30 +211,30 @@ def test_a_name_that_only_looks_reserved_is_free() -> None:
     ],
 )
 def test_a_missing_or_wrong_alias_is_named(aliases: dict[str, Any], reason: str) -> None:
-    letter = encode_message(application_properties={"mine": 1} | aliases, data=b"x")
+    message = encode_message(application_properties={"mine": 1} | aliases, data=b"x")
     with pytest.raises(EnvelopeError, match=reason) as refused:
-        open_envelope(letter)
+        open_envelope(message)
     assert refused.value.reason == str(refused.value)
 
 
-def test_a_letter_without_application_properties_does_not_say_where_it_belongs() -> None:
+def test_a_message_without_application_properties_does_not_say_where_it_belongs() -> None:
     with pytest.raises(EnvelopeError, match="x-ms-path is missing"):
         open_envelope(encode_message(data=b"x"))
 
 
 @pytest.mark.parametrize(
-    ("letter", "reason"),
+    ("message", "reason"),
     [
         (encode_message(annotations={SCHEDULE_ANNOTATION: 5}), f"{SCHEDULE_ANNOTATION} must be a timestamp"),
         (encode_message(properties={PropertyField.GROUP_ID: b"s"}), "group-id"),
     ],
 )
-def test_a_value_that_cannot_move_because_of_its_type_is_refused(letter: bytes, reason: str) -> None:
+def test_a_value_that_cannot_move_because_of_its_type_is_refused(message: bytes, reason: str) -> None:
     with pytest.raises(EnvelopeError, match=reason):
-        address(letter, "q")
+        address(message, "q")
 
 
-# --- any letter ------------------------------------------------------------------------------------
+# --- any message ------------------------------------------------------------------------------------
 
 TEXT = st.text(max_size=20) | st.text("aé漢😀", min_size=60, max_size=130)
 SIMPLE: st.SearchStrategy[Any] = st.one_of(
@@ -276,7 +276,7 @@ HEADERS = st.tuples(st.none() | st.booleans(), st.none() | st.integers(0, 9)).ma
 
 
 @st.composite
-def letters(draw: st.DrawFn) -> bytes:
+def messages(draw: st.DrawFn) -> bytes:
     header = draw(st.none() | HEADERS)
     fields = draw(st.fixed_dictionaries({}, optional=FIELDS))
     if header is not None and draw(st.booleans()):
@@ -297,32 +297,32 @@ def letters(draw: st.DrawFn) -> bytes:
     )
 
 
-@given(letters(), st.text(min_size=1, max_size=80))
-def test_the_way_there_and_home_changes_nothing(letter: bytes, path: str) -> None:
-    sent = address(letter, path)
+@given(messages(), st.text(min_size=1, max_size=80))
+def test_the_way_there_and_home_changes_nothing(message: bytes, path: str) -> None:
+    sent = address(message, path)
     home = open_envelope(sent)
     assert home.path == path
-    assert portrait(home.encoded) == portrait(letter)
-    assert overhead(letter, path) == len(sent) - len(letter)
+    assert visible_fields(home.encoded) == visible_fields(message)
+    assert overhead(message, path) == len(sent) - len(message)
 
 
-@given(letters(), st.text(min_size=1, max_size=80))
-def test_in_the_backlog_nothing_acts_and_the_body_keeps_its_bytes(letter: bytes, path: str) -> None:
-    sent = address(letter, path)
-    layout, before = walk(sent), walk(letter)
+@given(messages(), st.text(min_size=1, max_size=80))
+def test_in_the_backlog_nothing_acts_and_the_body_keeps_its_bytes(message: bytes, path: str) -> None:
+    sent = address(message, path)
+    layout, before = walk(sent), walk(message)
     assert read_header(sent, layout).ttl_ms is None
     assert not {PropertyField.GROUP_ID} & set(fields_of(sent))
     assert SCHEDULE_ANNOTATION not in read_annotations(sent, layout)
-    assert overhead(letter, path) > 0
+    assert overhead(message, path) > 0
     assert (layout.body is None) == (before.body is None)
     if layout.body and before.body:
-        assert sent[slice(*layout.body)] == letter[slice(*before.body)]
+        assert sent[slice(*layout.body)] == message[slice(*before.body)]
 
 
-@given(letters(), st.text(min_size=1, max_size=80), st.integers(0, 2**32 - 1))
-def test_a_letter_in_which_nothing_moves_comes_home_with_its_very_bytes(letter: bytes, path: str, left: int) -> None:
+@given(messages(), st.text(min_size=1, max_size=80), st.integers(0, 2**32 - 1))
+def test_a_message_in_which_nothing_moves_comes_home_with_its_very_bytes(message: bytes, path: str, left: int) -> None:
     still = rewrite(
-        letter,
+        message,
         header=Header(priority=1),
         remove_annotations=(SCHEDULE_ANNOTATION,),
         set_properties={PropertyField.GROUP_ID: None, PropertyField.ABSOLUTE_EXPIRY_TIME: None},
@@ -331,12 +331,12 @@ def test_a_letter_in_which_nothing_moves_comes_home_with_its_very_bytes(letter: 
     assert open_envelope(address(still, path), ttl_left_ms=left) == Homeward(path, still)
 
 
-CUT_LETTERS = letters().flatmap(lambda letter: st.integers(0, len(letter)).map(lambda end: letter[:end]))
+CUT_MESSAGES = messages().flatmap(lambda message: st.integers(0, len(message)).map(lambda end: message[:end]))
 
 
-@given(st.binary(max_size=60) | CUT_LETTERS)
-def test_bytes_that_are_no_letter_raise_nothing_but_our_errors(junk: bytes) -> None:
-    looks: list[Callable[[bytes], object]] = [open_envelope, reserved_names_in, lambda letter: address(letter, "q")]
+@given(st.binary(max_size=60) | CUT_MESSAGES)
+def test_bytes_that_are_no_message_raise_nothing_but_our_errors(junk: bytes) -> None:
+    looks: list[Callable[[bytes], object]] = [open_envelope, reserved_names_in, lambda message: address(message, "q")]
     for look in looks:
         with contextlib.suppress(DecodeError, EnvelopeError, ReservedProperty):
             look(junk)

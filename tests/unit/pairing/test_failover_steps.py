@@ -83,8 +83,8 @@ def test_somebody_may_force_a_failover(before: Healthy | Suspect) -> None:
     state, effects = step(before, FailoverForced(120, 0, "drill"), RULES)
     assert state == FailedOver(1, 120, "drill")
     assert orders(effects) == [ForgetWake(), PingPrimary(150)]
-    (told,) = [effect for effect in effects if isinstance(effect, ReportEvent)]
-    assert told.details["forced"] is True
+    (report,) = [effect for effect in effects if isinstance(effect, ReportEvent)]
+    assert report.details["forced"] is True
 
 
 # --- pings ---

@@ -30,7 +30,7 @@ def effects_of(pair: Pair) -> list[Effect]:
     return [effect for _, effect in pair.take_orders()]
 
 
-def told(pair: Pair) -> list[str]:
+def reported(pair: Pair) -> list[str]:
     return [effect.name for effect in effects_of(pair) if isinstance(effect, ReportEvent)]
 
 
@@ -118,16 +118,16 @@ def test_trusting_a_suspect_again_is_no_recovery() -> None:
     assert (orders.tally.recoveries, orders.tally.failovers, orders.rate.flaps) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("good_news", [SendSucceeded(2, 0), MarkedHealthy(2, 0), FailoverForced(2, 0, "drill")])
+@pytest.mark.parametrize("good", [SendSucceeded(2, 0), MarkedHealthy(2, 0), FailoverForced(2, 0, "drill")])
 def test_the_first_in_line_is_roused_as_soon_as_a_suspicion_ends(
-    good_news: SendSucceeded | MarkedHealthy | FailoverForced,
+    good: SendSucceeded | MarkedHealthy | FailoverForced,
 ) -> None:
     core = pair(failover_interval_s=60)
     orders = core.entity("orders")
     core.send_failed(orders, 1, 0, REFUSED, 0.5)
     first, _ = orders.line.join(10), orders.line.join(10)
     core.take_orders()
-    core.feed(orders, good_news)
+    core.feed(orders, good)
     assert [effect for effect in effects_of(core) if isinstance(effect, Rouse)] == [Rouse(first)]
 
 
@@ -158,7 +158,7 @@ def test_failures_and_successes_become_orders_for_the_shell() -> None:
     assert not core.has_orders
 
 
-def test_copies_in_doubt_are_counted_and_told_with_their_ids() -> None:
+def test_copies_in_doubt_are_counted_and_reported_with_their_ids() -> None:
     core = pair()
     core.doubted(core.entity("orders"), Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True), ["a", "b"], "primary")
     ((entity, effect),) = core.take_orders()
@@ -172,7 +172,7 @@ def test_a_warning_is_given_once_for_each_entity() -> None:
     core = pair()
     for path in ("orders", "orders", "invoices"):
         core.warn_once(core.entity(path), "too_large_for_detour", "it is")
-    assert told(core) == ["too_large_for_detour"] * 2
+    assert reported(core) == ["too_large_for_detour"] * 2
 
 
 # --- the error rate ---
@@ -202,7 +202,7 @@ def test_without_that_option_it_is_not() -> None:
     assert core.entity("orders").side is NamespaceSide.PRIMARY
 
 
-def test_flaps_are_counted_told_and_damped() -> None:
+def test_flaps_are_counted_reported_and_damped() -> None:
     core = pair(failover_interval_s=60, error_rate=0.6, error_sends_min=10, ping_interval_s=30)
     orders, needed = core.entity("orders"), []
     for at in (0, 100, 200):
@@ -215,19 +215,19 @@ def test_flaps_are_counted_told_and_damped() -> None:
         assert orders.side is NamespaceSide.PRIMARY
     assert needed == [1, 2, 4]
     assert orders.rate.flaps == 2
-    assert told(core).count("flapping") == 2
+    assert reported(core).count("flapping") == 2
 
 
 # --- backlog queues ---
 
 
-def test_losing_a_queue_and_having_it_back_is_told() -> None:
+def test_losing_a_queue_and_having_it_back_is_reported() -> None:
     core = pair()
     core.queue_failed(1, 5, FULL)
     core.queue_failed(1, 6, FULL)
-    assert told(core) == ["backlog_queue_lost"]
+    assert reported(core) == ["backlog_queue_lost"]
     core.queue_took(core.entity("orders"), 1, 3, 61.0)
-    assert told(core) == ["backlog_queue_back"]
+    assert reported(core) == ["backlog_queue_back"]
     assert core.entity("orders").tally.to_backlog == 3
 
 
@@ -243,11 +243,11 @@ def test_queues_that_cannot_be_used_when_pairing_begin_outside_the_rotation() ->
 
 
 @pytest.mark.parametrize("answer", [True, "down", 0])
-def test_a_classifier_that_gives_no_verdict_is_passed_over_and_told_of_once(answer: object) -> None:
+def test_a_classifier_that_returns_no_error_class_is_passed_over_and_reported_once(answer: object) -> None:
     core = Pair(Rules(), entities=["orders"], classifier=lambda _: answer)  # type: ignore[arg-type, return-value]
     orders = core.entity("orders")
     assert [core.classify(orders, REFUSED) for _ in range(2)] == [ErrorClass.DOWN, ErrorClass.DOWN]
-    assert told(core) == ["pairing_warning"]
+    assert reported(core) == ["pairing_warning"]
 
 
 def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
@@ -256,4 +256,4 @@ def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
 
     core = Pair(Rules(), entities=["orders"], classifier=broken)
     assert core.classify(core.entity("orders"), REFUSED) is ErrorClass.DOWN
-    assert told(core) == ["pairing_warning"]
+    assert reported(core) == ["pairing_warning"]

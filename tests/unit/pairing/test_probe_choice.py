@@ -51,7 +51,7 @@ def test_what_is_learnt_during_an_outage_counts_from_the_next_probe_on() -> None
     bus.probe.always = OK
     bus.run_until(32)
     assert [asked.ask.sends_ping for asked in bus.asks(Probe) if isinstance(asked.ask, Probe)] == [False, True, True]
-    assert [heard.text for heard in bus.told("ping_sent")] == ["by link", "by ping", "by ping"]
+    assert [heard.text for heard in bus.events_named("ping_sent")] == ["by link", "by ping", "by ping"]
     assert bus.orders.side is NamespaceSide.PRIMARY
 
 

@@ -30,7 +30,7 @@ def test_a_queue_that_failed_is_left_by_everybody_at_once() -> None:
     assert {shared.pick(2, 10, chance) for chance in (0.0, 0.4, 0.9)} == {0, 1, 3}
 
 
-def test_losing_a_queue_is_news_only_once() -> None:
+def test_losing_a_queue_is_reported_only_once() -> None:
     shared = rotation()
     assert shared.lose(2, 10, FULL)
     assert not shared.lose(2, 11, FULL)
@@ -43,7 +43,7 @@ def test_a_lost_queue_may_be_tried_again_after_its_probation() -> None:
     assert shared.pick(0, 70, 0) == 0
 
 
-def test_failing_again_after_probation_is_news_and_costs_another_probation() -> None:
+def test_failing_again_after_probation_is_reported_and_costs_another_probation() -> None:
     shared = rotation(1)
     shared.lose(0, 10, FULL)
     assert shared.lose(0, 70, FULL)

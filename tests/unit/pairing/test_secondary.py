@@ -122,14 +122,14 @@ def test_a_trial_that_connects_wakes_everybody_at_once() -> None:
     assert secondary.reason == ""
 
 
-def test_it_is_told_once_when_it_goes_and_once_when_it_is_back() -> None:
+def test_it_is_reported_once_when_it_goes_and_once_when_it_is_back() -> None:
     secondary = Secondary(attempt_s=5.0)
-    told = [*named(secondary.failed(0.0, 0, REFUSED, 0.0)), *named(secondary.failed(0.1, 0, REFUSED, 0.0))]
+    names = [*named(secondary.failed(0.0, 0, REFUSED, 0.0)), *named(secondary.failed(0.1, 0, REFUSED, 0.0))]
     secondary.begin_trial(0.2, can_try=True)
-    told += named(secondary.trial_failed(0.3, 0, REFUSED, 0.0))
+    names += named(secondary.trial_failed(0.3, 0, REFUSED, 0.0))
     secondary.begin_trial(0.7, can_try=True)
-    told += named(secondary.trial_connected(0.7))
-    assert told == ["secondary_unreachable", "secondary_back"]
+    names += named(secondary.trial_connected(0.7))
+    assert names == ["secondary_unreachable", "secondary_back"]
 
 
 def test_nobody_waits_nobody_tries_until_somebody_comes_or_looks() -> None:

@@ -14,7 +14,7 @@ def test_messages_on_the_primary_are_there_and_nothing_is_in_doubt() -> None:
     assert not receipt.in_doubt
 
 
-def test_a_part_that_was_accepted_is_told_from_the_rest() -> None:
+def test_a_part_that_was_accepted_is_distinguished_from_the_rest() -> None:
     receipt = SendReceipt("orders", ("a", "b", "c"), NamespaceSide.BACKLOG, 2, (QUEUE, QUEUE))
     assert receipt.places == (QUEUE, QUEUE, "not accepted")
     assert not receipt.is_complete

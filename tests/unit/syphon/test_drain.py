@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pump_yard import Yard, id_of
+from pump_harness import PumpHarness, id_of
 from seeds import examples
 
 from twinbus.amqp.outcomes import Error
@@ -28,7 +28,7 @@ TROUBLES = st.one_of(
 )
 
 
-class TroubledYard(Yard):
+class TroubledPumpHarness(PumpHarness):
     def __init__(self) -> None:
         super().__init__(queues=2, prefetch=20, attempt_s=10.0)
         self.put_ids: list[str] = []
@@ -76,17 +76,17 @@ class TroubledYard(Yard):
 @given(st.lists(TROUBLES, max_size=25))
 @settings(max_examples=examples(120), deadline=None)
 def test_once_troubles_stop_everything_comes_home(troubles: list[tuple[str, str, int | str]]) -> None:
-    yard = TroubledYard()
+    harness = TroubledPumpHarness()
     for trouble in troubles:
-        yard.meet(*trouble)
+        harness.meet(*trouble)
     for path in PATHS:
-        yard.mend(path)
-    yard.pump.resume()
-    yard.run(120)
-    counts = Counter(id_of(message) for messages in yard.home.values() for message in messages)
-    assert sorted(counts) == sorted(yard.put_ids), "nothing is lost and nothing is invented"
-    tally = yard.pump.counts
+        harness.mend(path)
+    harness.pump.resume()
+    harness.run(120)
+    counts = Counter(id_of(message) for messages in harness.home.values() for message in messages)
+    assert sorted(counts) == sorted(harness.put_ids), "nothing is lost and nothing is invented"
+    tally = harness.pump.counts
     assert sum(counts.values()) - len(counts) <= tally.repeated + tally.in_doubt, "what came twice was counted"
-    assert yard.left == 0
-    assert yard.pump.is_idle
-    assert all(queue.dead == [] for queue in yard.queues)
+    assert harness.left == 0
+    assert harness.pump.is_idle
+    assert all(queue.dead == [] for queue in harness.queues)

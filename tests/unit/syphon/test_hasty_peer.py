@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hall import NOW_MS, Hall
+from connection_harness import NOW_MS, ConnectionHarness
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.sasl import ANONYMOUS, ServerSasl
@@ -25,7 +25,7 @@ class HastyPeer(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._ours = Connection(role=Role.SERVER, container_id="hasty", sasl=ServerSasl((ANONYMOUS,)))
-        self._door = LinkDispatcher(self._ours, Hall().context, lambda: None, lambda: None)
+        self._door = LinkDispatcher(self._ours, ConnectionHarness().context, lambda: None, lambda: None)
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -1,12 +1,12 @@
 """P13 by the server's own meter: what a syphon costs that has nothing to do, on a clock turned by hand.
 
-The real pump decides, our engine speaks for it, a real door of a namespace answers and counts; only the sockets between
+The real pump decides, our engine speaks for it, a real link dispatcher answers and counts; only the sockets between
 them are missing.
 """
 
 from __future__ import annotations
 
-from hall import NOW_MS, Hall
+from connection_harness import NOW_MS, ConnectionHarness
 
 from twinbus.amqp.events import Event, TransferArrived
 from twinbus.amqp.receiving_link import ReceivingLink
@@ -23,8 +23,8 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-class IdleSyphon(Hall):
-    """A pump on the links of a hall, and time that goes from one thing to do to the next."""
+class IdleSyphon(ConnectionHarness):
+    """A pump on the links of a harness, and time that goes from one thing to do to the next."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pump_yard import START_MS, Yard, backlogged, delivered
+from pump_harness import START_MS, PumpHarness, backlogged, delivered
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions
@@ -13,81 +13,81 @@ from twinbus.syphon.pace import NAMED_MAX, RunState, UnlistedEntities
 
 
 def test_a_cap_on_the_rate_is_kept() -> None:
-    yard = Yard(rate=50.0)
+    harness = PumpHarness(rate=50.0)
     for number in range(1_000):
-        yard.put("orders" if number % 2 else "invoices", f"m{number}")
-    yard.run(10)
-    sent = len(yard.ids_at("orders")) + len(yard.ids_at("invoices"))
+        harness.put("orders" if number % 2 else "invoices", f"m{number}")
+    harness.run(10)
+    sent = len(harness.ids_at("orders")) + len(harness.ids_at("invoices"))
     assert 480 <= sent <= 506
-    assert abs(len(yard.ids_at("orders")) - len(yard.ids_at("invoices"))) < 60, "no destination waits for another"
+    assert abs(len(harness.ids_at("orders")) - len(harness.ids_at("invoices"))) < 60, "no destination waits for another"
 
 
 def test_a_slow_rate_borrows_no_more_than_it_can_send_under_lock() -> None:
-    yard = Yard(rate=1.0)
+    harness = PumpHarness(rate=1.0)
     for number in range(1_000):
-        yard.put("orders", f"m{number}")
-    yard.run(1)
-    assert len(yard.queues[0].lent) <= 16
+        harness.put("orders", f"m{number}")
+    harness.run(1)
+    assert len(harness.queues[0].lent) <= 16
 
 
 def test_a_canary_moves_exactly_so_many_and_pauses() -> None:
-    yard = Yard(canary=25)
+    harness = PumpHarness(canary=25)
     for number in range(100):
-        yard.put("orders", f"m{number}")
-    yard.run(5)
-    assert len(yard.ids_at("orders")) == 25
-    assert yard.pump.pace.state is RunState.CANARY
-    assert yard.queues[0].lent == {}
-    yard.pump.resume()
-    yard.run(1)
-    assert len(yard.ids_at("orders")) == 100
+        harness.put("orders", f"m{number}")
+    harness.run(5)
+    assert len(harness.ids_at("orders")) == 25
+    assert harness.pump.pace.state is RunState.CANARY
+    assert harness.queues[0].lent == {}
+    harness.pump.resume()
+    harness.run(1)
+    assert len(harness.ids_at("orders")) == 100
 
 
 def test_only_chosen_entities_are_moved() -> None:
-    yard = Yard(entities=frozenset({"Orders"}))
+    harness = PumpHarness(entities=frozenset({"Orders"}))
     for number in range(100):
-        yard.put("orders" if number % 2 else "invoices", f"m{number}")
-    yard.run(2)
-    assert len(yard.ids_at("orders")) == 50
-    assert "invoices" not in yard.home
-    assert yard.queues[0].lent == {}
+        harness.put("orders" if number % 2 else "invoices", f"m{number}")
+    harness.run(2)
+    assert len(harness.ids_at("orders")) == 50
+    assert "invoices" not in harness.home
+    assert harness.queues[0].lent == {}
 
 
 def test_what_came_into_the_backlog_after_the_cut_off_stays() -> None:
     cutoff = datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(seconds=10)
-    yard = Yard(enqueued_before=cutoff)
-    yard.put("orders", "old", age_ms=11_000)
-    yard.put("orders", "new", age_ms=9_000)
-    yard.run(2)
-    assert yard.ids_at("orders") == ["old"]
+    harness = PumpHarness(enqueued_before=cutoff)
+    harness.put("orders", "old", age_ms=11_000)
+    harness.put("orders", "new", age_ms=9_000)
+    harness.run(2)
+    assert harness.ids_at("orders") == ["old"]
 
 
 def test_a_pause_gives_everything_back_and_a_resume_goes_on() -> None:
-    yard = Yard(rate=10.0)
+    harness = PumpHarness(rate=10.0)
     for number in range(100):
-        yard.put("orders", f"m{number}")
-    yard.run(1)
-    yard.pump.pause()
-    yard.run(60)
-    moved = len(yard.ids_at("orders"))
+        harness.put("orders", f"m{number}")
+    harness.run(1)
+    harness.pump.pause()
+    harness.run(60)
+    moved = len(harness.ids_at("orders"))
     assert moved <= 12
-    assert yard.queues[0].lent == {}
-    assert yard.queues[0].credit == 0
-    yard.pump.resume()
-    yard.run(20)
-    assert len(yard.ids_at("orders")) == 100
+    assert harness.queues[0].lent == {}
+    assert harness.queues[0].credit == 0
+    harness.pump.resume()
+    harness.run(20)
+    assert len(harness.ids_at("orders")) == 100
 
 
 def test_a_stop_is_for_good() -> None:
-    yard = Yard()
-    yard.pump.stop()
-    yard.pump.resume()
-    yard.put("orders", "m1")
-    yard.run(5)
-    assert yard.home == {}
+    harness = PumpHarness()
+    harness.pump.stop()
+    harness.pump.resume()
+    harness.put("orders", "m1")
+    harness.run(5)
+    assert harness.home == {}
 
 
-def test_all_wrong_options_are_told_at_once() -> None:
+def test_all_wrong_options_are_reported_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         SyphonOptions(rate=-1, canary=0, backoff_s=(5, 1), enqueued_before=datetime(2026, 1, 1))
     assert all(word in str(caught.value) for word in ("rate", "canary", "backoff_s", "enqueued_before"))
@@ -104,28 +104,28 @@ def test_a_message_that_stays_is_counted_once_however_often_it_comes_again() -> 
     assert outside.count == 4
 
 
-def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> None:
-    yard = Yard(entities=frozenset({"/Orders"}))
+def test_each_entity_that_is_not_named_is_reported_once_and_its_messages_stay() -> None:
+    harness = PumpHarness(entities=frozenset({"/Orders"}))
     for number in range(30):
-        yard.put(("orders", "invoices", "Invoices")[number % 3], f"m{number}")
-    yard.run(300)  # several sweeps: what stays comes again and again
-    assert yard.pump.counts.released > 20
-    assert [(each.name, each.subject) for each in yard.alerts] == [("not_listed", "invoices")]
-    assert yard.left == 20
+        harness.put(("orders", "invoices", "Invoices")[number % 3], f"m{number}")
+    harness.run(300)  # several sweeps: what stays comes again and again
+    assert harness.pump.counts.released > 20
+    assert [(each.name, each.subject) for each in harness.alerts] == [("not_listed", "invoices")]
+    assert harness.left == 20
 
 
-def test_names_that_a_stranger_makes_up_do_not_fill_memory_or_logs() -> None:
-    yard = Yard(entities=frozenset({"orders"}))
+def test_names_that_an_unknown_sender_makes_up_do_not_fill_memory_or_logs() -> None:
+    harness = PumpHarness(entities=frozenset({"orders"}))
     for number in range(NAMED_MAX + 50):
-        yard.put(f"entity-{number}", f"m{number}")
-    yard.put("orders", "mine")
-    yard.run(5)
-    assert yard.ids_at("orders") == ["mine"]
-    assert len(yard.alerts) == NAMED_MAX
+        harness.put(f"entity-{number}", f"m{number}")
+    harness.put("orders", "mine")
+    harness.run(5)
+    assert harness.ids_at("orders") == ["mine"]
+    assert len(harness.alerts) == NAMED_MAX
 
 
 def test_where_no_entity_is_named_nothing_is_outside() -> None:
-    yard = Yard()
-    yard.put("orders", "m1")
-    yard.run(2)
-    assert (yard.pump.counts.unlisted, yard.alerts) == (0, [])
+    harness = PumpHarness()
+    harness.put("orders", "m1")
+    harness.run(2)
+    assert (harness.pump.counts.unlisted, harness.alerts) == (0, [])

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from typing import cast
 
-from pump_yard import START_MS, backlogged, delivered, transfer
+from pump_harness import START_MS, backlogged, delivered, transfer
 
 from twinbus.amqp.outcomes import Outcome
 from twinbus.amqp.receiving_link import ReceivingLink
@@ -16,7 +16,7 @@ from twinbus.syphon.quarantine import QuarantineRemoval, QuarantineResult
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.link_handler import LinkHandler
 
-LETTERS = [delivered(backlogged("orders", f"m{number}"), number, START_MS, START_MS) for number in range(1, 4)]
+MESSAGES = [delivered(backlogged("orders", f"m{number}"), number, START_MS, START_MS) for number in range(1, 4)]
 
 
 class RestlessQueue:
@@ -35,7 +35,7 @@ class RestlessQueue:
     def flush(self) -> None:
         if self.context is not None and self.keep_credit:
             asyncio.get_running_loop().call_later(0.01, self.flush)
-            self.context.on_transfers([transfer(next(self._ids), letter) for letter in LETTERS[:2]])
+            self.context.on_transfers([transfer(next(self._ids), message) for message in MESSAGES[:2]])
 
     def grant(self, _credit: int) -> None:
         pass
@@ -53,9 +53,9 @@ class RestlessQueue:
 
 async def test_a_message_that_never_comes_because_others_come_again_is_given_up_with_the_reason() -> None:
     queue = RestlessQueue()
-    book = QuarantineEventLog(None, "contoso", "backup")
+    event_log = QuarantineEventLog(None, "contoso", "backup")
     clearance = QuarantineRemoval(
-        cast("NamespaceConnection", queue), "q/0/$DeadLetterQueue", Kind.DISCARDED, None, book, attempt_s=1.0
+        cast("NamespaceConnection", queue), "q/0/$DeadLetterQueue", Kind.DISCARDED, None, event_log, attempt_s=1.0
     )
     aftermath = QuarantineResult()
     async with asyncio.timeout(60):

@@ -73,7 +73,7 @@ def test_the_short_way_gives_the_same_bytes_as_the_long_one(
         assert home == open_envelope(raw).encoded
 
 
-def test_the_short_way_is_taken_by_the_usual_letter() -> None:
+def test_the_short_way_is_taken_by_the_usual_message() -> None:
     message = sections.encode_message(
         header=Header(durable=True),
         properties={PropertyField.MESSAGE_ID: "m1"},
@@ -87,7 +87,7 @@ def test_the_short_way_is_taken_by_the_usual_letter() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_message_are_told_as_on_the_long_way(raw: bytes) -> None:
+def test_bytes_that_are_no_message_are_reported_as_on_the_long_way(raw: bytes) -> None:
     try:
         wanted: Any = read_aliases(raw)
     except (DecodeError, EnvelopeError) as error:
@@ -102,13 +102,13 @@ def test_bytes_that_are_no_message_are_told_as_on_the_long_way(raw: bytes) -> No
 def test_an_entry_in_disguise_is_not_taken_for_the_services() -> None:
     hidden = Symbol("x-opt-sequence-number")
     annotations: dict[str, Any] = {"x-opt-enqueued-time": Timestamp(1), "mine": hidden}
-    letter = sections.encode_message(annotations=annotations, application_properties={"x-ms-path": "orders"}, data=b"")
-    assert read_envelope(letter)[1] is None
-    assert b"mine" in open_envelope(letter).encoded
+    encoded = sections.encode_message(annotations=annotations, application_properties={"x-ms-path": "orders"}, data=b"")
+    assert read_envelope(encoded)[1] is None
+    assert b"mine" in open_envelope(encoded).encoded
 
 
 def test_a_name_that_begins_like_one_of_the_services_is_another() -> None:
     """Read as if it ended there, the rest would be a value and one more entry."""
     odd = {"x-opt-message-stateT\x05": Symbol("x-opt-message-stateT\x07")}
-    letter = sections.encode_message(annotations=odd, application_properties={"x-ms-path": "orders"}, data=b"")
-    assert read_envelope(letter) == (read_aliases(letter), None)
+    encoded = sections.encode_message(annotations=odd, application_properties={"x-ms-path": "orders"}, data=b"")
+    assert read_envelope(encoded) == (read_aliases(encoded), None)

@@ -1,4 +1,4 @@
-"""When a letter was enqueued and how long it is locked, whatever its sender wrote into the same annotations."""
+"""When a message was enqueued and how long it is locked, whatever its sender wrote into the same annotations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, backlogged, delivered, header_ttl, with_ttl
+from pump_harness import START_MS, PumpHarness, backlogged, delivered, header_ttl, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.types import Symbol, Timestamp, encode
@@ -24,7 +24,7 @@ def looks_like(name: str) -> bytes:
     return encode(Symbol(name)) + encode(Timestamp(1))
 
 
-def letter(own: dict[str, Any], **parts: Any) -> bytes:
+def encoded(own: dict[str, Any], **parts: Any) -> bytes:
     return delivered(backlogged("orders", "id", annotations=own, **parts), 7, SINCE_MS, UNTIL_MS)
 
 
@@ -33,22 +33,22 @@ def times(message: bytes) -> tuple[int | None, int | None]:
 
 
 def test_times_are_found_behind_large_annotations_of_the_sender() -> None:
-    assert times(letter(LARGE)) == (SINCE_MS, UNTIL_MS)
+    assert times(encoded(LARGE)) == (SINCE_MS, UNTIL_MS)
 
 
 @pytest.mark.parametrize("room", [0, 200, 3_000])
 def test_bytes_in_a_value_of_the_sender_are_not_taken_for_a_time_of_the_service(room: int) -> None:
     own = {"x-opt-copy": b"".join(map(looks_like, NAMES)) + bytes(room)}
-    assert times(letter(own)) == (SINCE_MS, UNTIL_MS)
+    assert times(encoded(own)) == (SINCE_MS, UNTIL_MS)
 
 
 def test_a_map_that_the_sender_nested_is_not_taken_for_the_services() -> None:
     own = {"x-opt-copy": {Symbol(name): Timestamp(1) for name in NAMES}}
-    assert times(letter(own)) == (SINCE_MS, UNTIL_MS)
+    assert times(encoded(own)) == (SINCE_MS, UNTIL_MS)
 
 
 def test_a_copy_of_the_entry_in_the_body_changes_nothing() -> None:
-    assert times(letter({}, body=looks_like(NAMES[0]) + looks_like(NAMES[1]))) == (SINCE_MS, UNTIL_MS)
+    assert times(encoded({}, body=looks_like(NAMES[0]) + looks_like(NAMES[1]))) == (SINCE_MS, UNTIL_MS)
 
 
 def test_what_is_not_written_or_of_another_type_is_no_time() -> None:
@@ -68,24 +68,24 @@ OWN = st.dictionaries(st.text("abc", min_size=1).map("x-opt-my-{}".format), VALU
 
 @given(OWN, st.binary(max_size=60))
 def test_times_are_those_that_a_walk_finds(own: dict[str, Any], body: bytes) -> None:
-    message = letter(own, body=body)
+    message = encoded(own, body=body)
     layout = sections.walk(message)
     assert times(message) == tuple(sections.read_annotation(message, layout, name) for name in NAMES)
 
 
-def test_time_to_live_runs_on_for_a_letter_with_large_annotations() -> None:
-    yard = Yard()
-    yard.put("orders", "late", age_ms=8_000, annotations=LARGE, **with_ttl(3_000))
-    yard.put("orders", "in time", age_ms=8_000, annotations=LARGE, **with_ttl(60_000))
-    yard.run(1)
-    assert yard.ids_at("orders") == ["in time"]
-    assert header_ttl(yard.home["orders"][0]) == 52_000
+def test_time_to_live_runs_on_for_a_message_with_large_annotations() -> None:
+    harness = PumpHarness()
+    harness.put("orders", "late", age_ms=8_000, annotations=LARGE, **with_ttl(3_000))
+    harness.put("orders", "in time", age_ms=8_000, annotations=LARGE, **with_ttl(60_000))
+    harness.run(1)
+    assert harness.ids_at("orders") == ["in time"]
+    assert header_ttl(harness.home["orders"][0]) == 52_000
 
 
-def test_a_letter_with_large_annotations_that_came_after_the_cutoff_stays() -> None:
-    yard = Yard(enqueued_before=datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(seconds=10))
-    yard.put("orders", "before", age_ms=20_000, annotations=LARGE)
-    yard.put("orders", "after", age_ms=1_000, annotations=LARGE)
-    yard.run(1)
-    assert yard.ids_at("orders") == ["before"]
-    assert yard.left == 1
+def test_a_message_with_large_annotations_that_came_after_the_cutoff_stays() -> None:
+    harness = PumpHarness(enqueued_before=datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(seconds=10))
+    harness.put("orders", "before", age_ms=20_000, annotations=LARGE)
+    harness.put("orders", "after", age_ms=1_000, annotations=LARGE)
+    harness.run(1)
+    assert harness.ids_at("orders") == ["before"]
+    assert harness.left == 1

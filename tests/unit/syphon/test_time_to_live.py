@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, header_ttl, with_ttl
+from pump_harness import START_MS, PumpHarness, header_ttl, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
@@ -32,47 +32,47 @@ def scheduled(at_ms: int | None) -> dict[str, Any]:
 
 def brought_home(
     ttl_ms: int, *, age_ms: int = 0, due_at_ms: int | None = None, hand_ms: int = 0, ahead_ms: int = 0, **options: Any
-) -> Yard:
+) -> PumpHarness:
     """A message that lay in the backlog for `age_ms`, and then `hand_ms` with the syphon until its entity was open."""
-    yard = Yard(**options)
-    yard.ahead_ms = ahead_ms
-    yard.slow.add("orders")
-    yard.put("orders", "m1", age_ms=age_ms, **with_ttl(ttl_ms), **scheduled(due_at_ms))
-    yard.settle_down()
-    yard.now_ms += hand_ms
-    yard.open_slow_ones()
-    yard.settle_down()
-    return yard
+    harness = PumpHarness(**options)
+    harness.ahead_ms = ahead_ms
+    harness.slow.add("orders")
+    harness.put("orders", "m1", age_ms=age_ms, **with_ttl(ttl_ms), **scheduled(due_at_ms))
+    harness.settle_down()
+    harness.now_ms += hand_ms
+    harness.open_slow_ones()
+    harness.settle_down()
+    return harness
 
 
-def ttl_at_home(yard: Yard) -> int | None:
-    (message,) = yard.home["orders"]
+def ttl_at_home(harness: PumpHarness) -> int | None:
+    (message,) = harness.home["orders"]
     return header_ttl(message)
 
 
-def schedule_at_home(yard: Yard) -> object:
-    (message,) = yard.home["orders"]
+def schedule_at_home(harness: PumpHarness) -> object:
+    (message,) = harness.home["orders"]
     return sections.read_annotation(message, sections.walk(message), SCHEDULE)
 
 
 def test_a_message_whose_schedule_is_still_to_come_keeps_its_schedule_and_its_whole_time_to_live() -> None:
     due_at_ms = START_MS + 60_000
-    yard = brought_home(5_000, age_ms=30_000, due_at_ms=due_at_ms)
-    assert (ttl_at_home(yard), schedule_at_home(yard)) == (5_000, due_at_ms)
+    harness = brought_home(5_000, age_ms=30_000, due_at_ms=due_at_ms)
+    assert (ttl_at_home(harness), schedule_at_home(harness)) == (5_000, due_at_ms)
 
 
 def test_a_message_whose_schedule_comes_while_the_syphon_has_it_in_hand_is_given_what_is_left_since_then() -> None:
-    yard = brought_home(60_000, age_ms=30_000, due_at_ms=START_MS + 4_000, hand_ms=10_000)
-    assert ttl_at_home(yard) == 54_000
+    harness = brought_home(60_000, age_ms=30_000, due_at_ms=START_MS + 4_000, hand_ms=10_000)
+    assert ttl_at_home(harness) == 54_000
 
 
-def test_a_message_that_goes_home_whole_is_as_it_was_sent_in_everything_that_tells_its_time() -> None:
+def test_a_message_that_goes_home_whole_is_as_it_was_sent_in_everything_that_shows_its_time() -> None:
     created_at, expires_at = Timestamp(START_MS - 1_000), Timestamp(START_MS + 4_000)
-    yard = Yard()
+    harness = PumpHarness()
     times = {PropertyField.CREATION_TIME: created_at, PropertyField.ABSOLUTE_EXPIRY_TIME: expires_at}
-    yard.put("orders", "m1", properties=times, **with_ttl(5_000), **scheduled(START_MS + 60_000))
-    yard.run()
-    (message,) = yard.home["orders"]
+    harness.put("orders", "m1", properties=times, **with_ttl(5_000), **scheduled(START_MS + 60_000))
+    harness.run()
+    (message,) = harness.home["orders"]
     layout = sections.walk(message)
     assert sections.read_property(message, layout, PropertyField.ABSOLUTE_EXPIRY_TIME) == expires_at
 
@@ -84,17 +84,17 @@ def test_whatever_its_schedule_and_however_long_it_waited_it_is_given_what_is_le
     secondary_ms = START_MS + ahead_ms + hand_ms
     enqueued_ms = START_MS + ahead_ms - age_ms
     due_at_ms = None if due_in_ms is None else START_MS + ahead_ms + due_in_ms
-    yard = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=hand_ms, ahead_ms=ahead_ms)
+    harness = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=hand_ms, ahead_ms=ahead_ms)
     used_up_ms = max(0, secondary_ms - max(enqueued_ms, due_at_ms or 0))
     is_running = max(enqueued_ms, due_at_ms or 0) <= secondary_ms
     if is_running and used_up_ms >= ttl_ms:
-        assert yard.home == {}
-        assert [notes["DeadLetterReason"] for _, notes in yard.queues[0].dead] == [reasons.EXPIRED]
+        assert harness.home == {}
+        assert [notes["DeadLetterReason"] for _, notes in harness.queues[0].dead] == [reasons.EXPIRED]
     else:
-        given_ms = ttl_at_home(yard)
+        given_ms = ttl_at_home(harness)
         assert given_ms == ttl_ms - used_up_ms
         assert given_ms <= ttl_ms
-        assert schedule_at_home(yard) == due_at_ms
+        assert schedule_at_home(harness) == due_at_ms
 
 
 @given(ttl_ms=ttls, age_ms=ages, due_in_ms=schedules, hand_ms=hands, lock_s=st.sampled_from([5.0, 30.0, 90.0, 300.0]))
@@ -102,8 +102,8 @@ def test_locks_that_make_the_secondarys_clock_look_wrong_never_lengthen_it(
     ttl_ms: int, age_ms: int, due_in_ms: int | None, hand_ms: int, lock_s: float
 ) -> None:
     due_at_ms = None if due_in_ms is None else START_MS + due_in_ms
-    yard = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=min(hand_ms, 4_000), lock_s=lock_s)
-    for message in yard.home.get("orders", []):
+    harness = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=min(hand_ms, 4_000), lock_s=lock_s)
+    for message in harness.home.get("orders", []):
         given_ms = header_ttl(message)
         assert given_ms is not None
         assert given_ms <= ttl_ms
@@ -114,5 +114,5 @@ def test_a_time_to_live_that_begins_again_is_exactly_what_it_was_sent_with(
     ttl_ms: int, age_ms: int, due_in_ms: int | None, hand_ms: int
 ) -> None:
     due_at_ms = None if due_in_ms is None else START_MS + due_in_ms
-    yard = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=hand_ms, ttl="restart")
-    assert (ttl_at_home(yard), schedule_at_home(yard)) == (ttl_ms, due_at_ms)
+    harness = brought_home(ttl_ms, age_ms=age_ms, due_at_ms=due_at_ms, hand_ms=hand_ms, ttl="restart")
+    assert (ttl_at_home(harness), schedule_at_home(harness)) == (ttl_ms, due_at_ms)

@@ -1,4 +1,4 @@
-"""The tokens of a connection: who waits for their end can be told to stop waiting."""
+"""The tokens of a connection: waiting for their end can be cancelled."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def dial() -> Dial:
     return Dial("localhost", 5672, None, None, lambda audience: CbsToken("t", "servicebus.windows.net:sastoken", NEVER))
 
 
-async def test_who_is_told_to_end_while_he_closes_it_ends() -> None:
-    keeper = TokenRenewer(dial(), put)
-    await keeper.provide("orders")
-    closing = asyncio.create_task(keeper.close())
+async def test_a_close_that_is_cancelled_ends() -> None:
+    renewer = TokenRenewer(dial(), put)
+    await renewer.provide("orders")
+    closing = asyncio.create_task(renewer.close())
     await asyncio.sleep(0)  # it waits for the task that renews tokens
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -35,10 +35,10 @@ async def test_who_is_told_to_end_while_he_closes_it_ends() -> None:
 
 async def test_after_the_close_nothing_renews_tokens() -> None:
     before = asyncio.all_tasks()
-    keeper = TokenRenewer(dial(), put)
-    await keeper.provide("orders")
-    await keeper.close()
-    await keeper.close()
+    renewer = TokenRenewer(dial(), put)
+    await renewer.provide("orders")
+    await renewer.close()
+    await renewer.close()
     assert asyncio.all_tasks() == before
 
 
@@ -54,15 +54,15 @@ async def test_a_renewal_that_breaks_is_logged_at_once_and_asyncio_has_nothing_t
         is_first = False
         return await put(properties, token)
 
-    keeper = TokenRenewer(dial(), put_once)
-    await keeper.provide("orders")
-    keeper._renew_at["orders"] = 0.0  # it is due
+    renewer = TokenRenewer(dial(), put_once)
+    await renewer.provide("orders")
+    renewer._renew_at["orders"] = 0.0  # it is due
     async with asyncio.timeout(60):
         while not caplog.records:
             await asyncio.sleep(0)
-    await keeper.close()
-    await keeper.close()
-    del keeper
+    await renewer.close()
+    await renewer.close()
+    del renewer
     gc.collect()
     [record] = caplog.records
     assert (record.name, record.levelname) == ("twinbus.syphon", "ERROR")
@@ -70,7 +70,7 @@ async def test_a_renewal_that_breaks_is_logged_at_once_and_asyncio_has_nothing_t
 
 
 async def test_a_close_that_ends_the_renewal_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    keeper = TokenRenewer(dial(), put)
-    await keeper.provide("orders")
-    await keeper.close()
+    renewer = TokenRenewer(dial(), put)
+    await renewer.provide("orders")
+    await renewer.close()
     assert caplog.records == []

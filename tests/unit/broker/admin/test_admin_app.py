@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
-from admin_booth import KEY, KEY_NAME, START_MS, AdminBooth, MemoryNamespace
+from admin_harness import KEY, KEY_NAME, START_MS, FakeAdminServer, MemoryNamespace
 from aiohttp import ServerDisconnectedError, web
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -47,13 +47,13 @@ def namespace() -> MemoryNamespace:
 
 
 @pytest.fixture
-def house(namespace: MemoryNamespace) -> AdminBooth:
-    return namespace.booth()
+def server(namespace: MemoryNamespace) -> FakeAdminServer:
+    return namespace.admin_server()
 
 
 @pytest.fixture
-async def client(house: AdminBooth) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(make_admin_app(house)), headers={"Authorization": token()}) as client:
+async def client(server: FakeAdminServer) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_admin_app(server)), headers={"Authorization": token()}) as client:
         yield client
 
 
@@ -142,18 +142,18 @@ async def test_the_namespace_describes_itself(client: Client) -> None:
     assert entry.findtext(f"{ATOM}title") == "contoso"
 
 
-async def test_requests_are_counted_for_the_entity_they_are_about(client: Client, house: AdminBooth) -> None:
+async def test_requests_are_counted_for_the_entity_they_are_about(client: Client, server: FakeAdminServer) -> None:
     body = description()
     await ask(client, "PUT", "/Orders", data=body)
     await ask(client, "GET", "/$namespaceinfo")
-    assert house.counted == [(Metered.MANAGE, "orders", len(body)), (Metered.MANAGE, "", 0)]
+    assert server.counted == [(Metered.MANAGE, "orders", len(body)), (Metered.MANAGE, "", 0)]
 
 
-async def test_other_routes_can_stand_beside_it(house: AdminBooth) -> None:
+async def test_other_routes_can_stand_beside_it(server: FakeAdminServer) -> None:
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text="42")
 
-    app = make_admin_app(house)
+    app = make_admin_app(server)
     app.router.add_get("/metrics", metrics)
     async with TestClient(TestServer(app)) as client, client.get("/metrics") as answer:
         assert await answer.text() == "42"
@@ -267,13 +267,13 @@ async def test_other_verbs_are_refused_with_those_that_are_possible(
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/orders"), ("PUT", "/new"), ("POST", "/$namespaceinfo")])
 async def test_who_has_no_right_learns_nothing_and_does_nothing(
-    client: Client, namespace: MemoryNamespace, house: AdminBooth, header: str, method: str, path: str
+    client: Client, namespace: MemoryNamespace, server: FakeAdminServer, header: str, method: str, path: str
 ) -> None:
     namespace.ask(CreateQueue("orders", QueueSettings()))
     status, _ = await refusal(client, method, path, headers={"Authorization": header}, data=description())
     assert status == 401
     assert names(namespace) == ["orders"]
-    assert house.counted == []
+    assert server.counted == []
 
 
 async def test_a_token_for_one_queue_opens_that_queue(client: Client, namespace: MemoryNamespace) -> None:
@@ -294,45 +294,45 @@ async def test_a_token_for_one_queue_opens_that_queue(client: Client, namespace:
         (ConditionError("com.example:odd", "odd"), 500),
     ],
 )
-async def test_a_failure_made_on_purpose_is_told(
-    client: Client, house: AdminBooth, failure: NamespaceError, status: int
+async def test_a_failure_made_on_purpose_is_reported(
+    client: Client, server: FakeAdminServer, failure: NamespaceError, status: int
 ) -> None:
-    house.failure = failure
+    server.failure = failure
     assert (await refusal(client, "GET", "/orders"))[0] == status
 
 
-async def test_a_mistake_of_ours_is_told_without_its_text(house: AdminBooth, client: Client) -> None:
+async def test_a_mistake_of_ours_is_reported_without_its_text(server: FakeAdminServer, client: Client) -> None:
     async def broken(command: object) -> NoReturn:
         raise RuntimeError("a mistake of ours")
 
-    house.ask = broken  # type: ignore[method-assign]
+    server.ask = broken  # type: ignore[method-assign]
     status, text = await refusal(client, "PUT", "/orders", data=description())
     assert status == 500
     assert "a mistake of ours" not in text
 
 
 async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(
-    house: AdminBooth, client: Client, monkeypatch: pytest.MonkeyPatch
+    server: FakeAdminServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(command: object) -> NoReturn:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
     monkeypatch.setattr(admin_app, "ANSWER_WAIT_S", 0.05)
-    house.ask = silent  # type: ignore[method-assign]
+    server.ask = silent  # type: ignore[method-assign]
     assert (await refusal(client, "GET", "/orders"))[0] == 504
 
 
-async def test_who_is_to_be_hung_up_on_gets_no_answer(house: AdminBooth, client: Client) -> None:
+async def test_who_is_to_be_hung_up_on_gets_no_answer(server: FakeAdminServer, client: Client) -> None:
     async def hang_up(operation: Operation, path: str, now_ms: int) -> None:
         raise AbortConnection
 
-    house.admit = hang_up  # type: ignore[method-assign]
+    server.admit = hang_up  # type: ignore[method-assign]
     with pytest.raises(ServerDisconnectedError):
         await client.request("GET", "/orders")
 
 
-async def test_a_forced_detach_is_told_as_unavailable(house: AdminBooth, client: Client) -> None:
-    house.failure = ConditionError("amqp:link:detach-forced", "it cannot be reached")
+async def test_a_forced_detach_is_reported_as_unavailable(server: FakeAdminServer, client: Client) -> None:
+    server.failure = ConditionError("amqp:link:detach-forced", "it cannot be reached")
     status, text = await refusal(client, "GET", "/orders")
     assert (status, "it cannot be reached" in text) == (503, True)

@@ -357,7 +357,7 @@ def refusal(body: bytes) -> str:
     return str(caught.value)
 
 
-def test_all_problems_are_told_in_one_message() -> None:
+def test_all_problems_are_reported_in_one_message() -> None:
     text = refusal(
         entry(
             "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><ForwardTo>sb://h/x"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from admin_booth import MemoryNamespace
+from admin_harness import MemoryNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -249,7 +249,7 @@ def test_nothing_can_be_received_from_a_queue_that_does_not_let(
         assert isinstance(refusal(namespace, ReceiveDeferred(path, (1,), ReceiveMode.PEEK_LOCK)), EntityDisabled)
 
 
-def test_receivers_are_told_and_their_locks_can_still_be_settled(namespace: MemoryNamespace) -> None:
+def test_receivers_are_detached_and_their_locks_can_still_be_settled(namespace: MemoryNamespace) -> None:
     open_receiver(namespace, 1)
     open_receiver(namespace, 2, DEAD_LETTERS)
     namespace.ask(SendMessages("orders", (message(), message())))

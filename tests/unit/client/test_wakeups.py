@@ -1,0 +1,193 @@
+"""Who waits for something of the whole pair is woken when it comes, on threads and on tasks, and does not sleep on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import twinbus.aio
+from twinbus import PairedServiceBusClient
+from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.client.aio.shell import PairShell as TaskShell
+from twinbus.client.core import answers, ordered_sends
+from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
+from twinbus.client.core.flows import QueueChoice
+from twinbus.client.core.ordered_sends import KeyedSendable, sending_of
+from twinbus.client.sync.shell import PairShell as ThreadShell
+from twinbus.pairing.effects import Rouse
+from twinbus.pairing.envelope import address
+from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+
+PRIMARY, SECONDARY = (
+    f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")
+)
+LONG_S = 60.0
+"""Whoever sleeps so long was not woken."""
+ROUNDS = 5
+USUAL_S = 0.5
+MESSAGE = address(
+    encode_message(properties={PropertyField.MESSAGE_ID: "m", PropertyField.GROUP_ID: "a"}, data=b"x"), "orders"
+)
+
+
+def thread_shell() -> ThreadShell:
+    return PairedServiceBusClient.from_connection_strings(
+        PRIMARY, SECONDARY, order="session", enable_syphon=True
+    )._shell
+
+
+def task_shell() -> TaskShell:
+    return twinbus.aio.PairedServiceBusClient.from_connection_strings(
+        PRIMARY, SECONDARY, order="session", enable_syphon=True
+    )._shell
+
+
+class OneMessage:
+    """Of session *a*, sent now."""
+
+    message_ids = ("m2",)
+    size_bytes = 100
+    session_ids: frozenset[str | None] = frozenset(["a"])
+    has_order = True
+    sizes = sizes_in_backlog = (100,)
+
+
+def stand_before_the_primary(pair: Pair) -> None:
+    """An earlier message of the session is in the backlog, and about to come home."""
+    if not pair.rotation.queues:
+        pair.use_queues(range(2), {}, 0.0)
+        for queue in range(2):
+            pair.seen_empty(queue, 0)
+    crossing = pair.depart(pair.entity("orders"), key_of("orders", "a"), [mark_of(MESSAGE)])
+    pair.arrived(crossing)
+
+
+def fall(pair: Pair, number: int) -> None:
+    queue = queue_for(key_of("orders", "a"), range(2))
+    pair.came_home(queue, [Came("orders", "a", number, mark_of(MESSAGE))])
+
+
+def request() -> KeyedSendable:
+    return OneMessage()
+
+
+# --- threads ---
+
+
+def wait_for(is_true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_fence_that_falls_wakes_the_send_behind_it_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
+    shell, latencies = thread_shell(), []
+    for number in range(1, ROUNDS + 1):
+        stand_before_the_primary(shell.pair)
+        receipts: list[SendReceipt] = []
+        thread = threading.Thread(target=lambda: receipts.append(_send(shell)))  # noqa: B023 - joined below
+        thread.start()
+        wait_for(lambda: shell._turns)
+        began = time.monotonic()
+        with shell.lock:
+            fall(shell.pair, number)
+        shell.settle()
+        thread.join(LONG_S / 2)
+        latencies.append(time.monotonic() - began)
+        assert not thread.is_alive(), "it sleeps on though its fence fell"
+        assert receipts[0].side is NamespaceSide.PRIMARY
+        assert not shell._turns, "a turn is remembered for nobody"
+    assert min(latencies) < USUAL_S, f"it took {latencies} s"
+
+
+def _send(shell: ThreadShell) -> SendReceipt:
+    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
+
+    def perform(ask: Ask) -> Answer:
+        assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
+        return answers.stored() if isinstance(ask, ToPrimary) else shell.wait(ask)
+
+    try:
+        return shell.run(sending.run(), perform)
+    finally:
+        for ticket in sending.tickets:
+            shell.forget_turn(ticket)
+
+
+def test_who_is_woken_before_the_wait_began_does_not_wait_on_threads() -> None:
+    shell = thread_shell()
+    ticket = shell.pair.take_ticket()
+    shell.pair.order(None, Rouse(ticket))
+    shell.settle()
+    began = time.monotonic()
+    shell.wait(WaitTurn(ticket, LONG_S))
+    assert time.monotonic() - began < LONG_S / 2
+
+
+def test_nothing_is_kept_for_who_has_left_on_threads() -> None:
+    shell = thread_shell()
+    ticket = shell.pair.take_ticket()
+    shell.pair.give_back(ticket)
+    shell.pair.order(None, Rouse(ticket))
+    shell.settle()
+    assert not shell._turns
+
+
+# --- tasks ---
+
+
+async def test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
+    shell, latencies = task_shell(), []
+    for number in range(1, ROUNDS + 1):
+        stand_before_the_primary(shell.pair)
+        task = asyncio.create_task(_send_on_loop(shell))
+        while not shell._turns:
+            await asyncio.sleep(0.001)
+        began = time.monotonic()
+        fall(shell.pair, number)
+        shell.settle()
+        receipt = await asyncio.wait_for(task, LONG_S / 2)
+        latencies.append(time.monotonic() - began)
+        assert receipt.side is NamespaceSide.PRIMARY
+        assert not shell._turns, "a turn is remembered for nobody"
+    assert min(latencies) < USUAL_S, f"it took {latencies} s"
+
+
+async def _send_on_loop(shell: TaskShell) -> SendReceipt:
+    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
+
+    async def perform(ask: Ask) -> Answer:
+        assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
+        return answers.stored() if isinstance(ask, ToPrimary) else await shell.wait(ask)
+
+    try:
+        return await shell.run(sending.run(), perform)
+    finally:
+        for ticket in sending.tickets:
+            shell.forget_turn(ticket)
+
+
+async def test_who_is_woken_before_the_wait_began_does_not_wait_on_tasks() -> None:
+    shell = task_shell()
+    ticket = shell.pair.take_ticket()
+    shell.pair.order(None, Rouse(ticket))
+    shell.settle()
+    await asyncio.wait_for(shell.wait(WaitTurn(ticket, LONG_S)), LONG_S / 2)
+
+
+async def test_nothing_is_kept_for_who_has_left_on_tasks() -> None:
+    shell = task_shell()
+    ticket = shell.pair.take_ticket()
+    shell.pair.give_back(ticket)
+    shell.pair.order(None, Rouse(ticket))
+    shell.settle()
+    assert not shell._turns
