@@ -292,9 +292,9 @@ class CommitGate:
             case SendMessages() | SetSessionState() | CreateRule():
                 return True
             case CreateQueue(path) | CreateTopic(path):
-                return not self.machine.registry.holds(path)
+                return self.machine.registry.get(path) is None
             case CreateSubscription(topic, name):
-                return not self.machine.registry.holds(f"{topic}/Subscriptions/{name}")
+                return self.machine.registry.get(f"{topic}/Subscriptions/{name}") is None
             case SettleMessages(outcome=Abandon(properties) | Defer(properties)):
                 return bool(properties)
             case _:

@@ -37,7 +37,7 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.lookups import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.registry import Registry
-from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Committing, LocksRenewed, Step
+from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
 from twinbus.broker.core.timers import EntityTimers
 from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity, no_copy_delays
 from twinbus.broker.entities.forwarding import HOP_WORK
@@ -63,7 +63,7 @@ from twinbus.broker.store.api import (
 )
 from twinbus.errors import EntityNotFound, InternalError, NamespaceError, NotAllowed, OptionsError
 
-Kind = TypeVar("Kind", bound=Committing)
+Kind = TypeVar("Kind", bound=MessagingEntity)
 
 
 class NamespaceMachine:
@@ -86,13 +86,12 @@ class NamespaceMachine:
         context = EntityContext(new_token, window_limits or WindowLimits(), copy_delays=copy_delays)
         self.registry = Registry(stored, context)
         self._number = stored.last_number
-        self._committed = stored.last_number
-        self._administration = Administration(self.registry, lambda: self._committed)
+        self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._lookups = Lookups()
         self._timers = EntityTimers()
-        self._unconfirmed: deque[tuple[int, tuple[Committing, ...]]] = deque()
-        self._touched: dict[int, Committing] = {}
+        self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
+        self._touched: dict[int, MessagingEntity] = {}
         for entity in self.registry.all():
             self._touch(entity)
         self._set_timers()
@@ -308,7 +307,7 @@ class NamespaceMachine:
         if entity is not None:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
-            self._lookups.resume(entity, read, self._committed, now_ms, step)
+            self._lookups.resume(entity, read, self.registry.committed, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
@@ -350,8 +349,8 @@ class NamespaceMachine:
                 break  # the timers of the others are still set
 
     def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
-        self._committed = command.number
-        written: dict[int, Committing] = {}
+        self.registry.committed = command.number
+        written: dict[int, MessagingEntity] = {}
         while self._unconfirmed and self._unconfirmed[0][0] <= command.number:
             for entity in self._unconfirmed.popleft()[1]:
                 written[entity.entity_id] = entity
