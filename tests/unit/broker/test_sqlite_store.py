@@ -395,7 +395,7 @@ def test_named_rows_larger_than_a_page_come_all_the_same(opened: Open, monkeypat
         (reader._FOUND_NAMED, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
         (reader._FOUND_EXPIRED, 6, "INDEX messages_by_expiry (entity_id=? AND (expires_at_ms,sequence)>(?,?))"),
         (reader._FOUND_DUE, 6, "INDEX messages_by_due (entity_id=? AND (due_at_ms,sequence)>(?,?))"),
-        (reader._FOUND_SESSION, 5, "messages_by_session (entity_id=? AND session_id=? AND sequence>?)"),
+        (reader._FOUND_SESSION_HEAD, 5, "messages_by_session (entity_id=? AND session_id=? AND sequence>?)"),
         (reader._WAITING, 3, "COVERING INDEX messages_by_session (entity_id=? AND session_id>?)"),
         (reader._KNOWN_IDS[1], 3, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
         (reader._KNOWN_IDS[1024], 1026, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),

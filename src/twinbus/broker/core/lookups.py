@@ -28,7 +28,6 @@ from twinbus.broker.store.api import (
     Read,
     ReadRequest,
     RowsRead,
-    SessionRange,
     SessionsRead,
     SessionStateOf,
     StateRead,
@@ -79,11 +78,8 @@ class Lookups:
         if count < 1:
             step.reply_to(request_id, MessagesFound(()))
             return
-        bounds = (command.from_sequence, count, PEEK_BYTES_MAX)
-        if command.session_id is None:
-            self._wait_for(RangeRows(queue.entity_id, *bounds), command, request_id, step)
-        else:
-            self._wait_for(SessionRange(queue.entity_id, command.session_id, *bounds), command, request_id, step)
+        request = RangeRows(queue.entity_id, command.from_sequence, count, PEEK_BYTES_MAX, command.session_id)
+        self._wait_for(request, command, request_id, step)
 
     def _begin_sessions(
         self, command: GetSessionState | ListSessions, request_id: int, queue: Queue, now_ms: int, step: Step

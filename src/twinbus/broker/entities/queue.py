@@ -41,8 +41,6 @@ from twinbus.broker.store.api import (
     NamedRows,
     RangeRows,
     RowsRead,
-    SessionRange,
-    SessionRows,
 )
 from twinbus.errors import (
     EntityDisabled,
@@ -439,8 +437,8 @@ class Queue(MessagingEntity):
             case DueRows():
                 self._end_due_scan(read)
                 self._activate(rows, now_ms, step)
-            case RangeRows() | NamedRows() | SessionRows() | SessionRange():
-                pass  # requested by a command or for a session, not by this queue
+            case RangeRows() | NamedRows():
+                pass  # requested by a command, not by this queue
             case _:
                 assert_never(read.request)
         self.recent.read_ended(read.request)

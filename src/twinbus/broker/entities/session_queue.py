@@ -28,10 +28,10 @@ from twinbus.broker.store.api import (
     EntityRow,
     EntitySummary,
     ExpiredRows,
+    HeadRows,
     MessageRow,
     PutSessionState,
     RowsRead,
-    SessionRows,
     SessionsRead,
     WaitingSessions,
     state_size,
@@ -356,15 +356,15 @@ class SessionQueue(Queue):
         self.deliver(now_ms, step)
 
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
-        if self.damage is None and isinstance(read.request, SessionRows):
+        if self.damage is None and isinstance(read.request, HeadRows):
             self._refill(read, read.request)
             self.recent.read_ended(read.request)
             self.deliver(now_ms, step)
         else:
             super().rows_read(read, now_ms, step)
 
-    def _refill(self, read: RowsRead, request: SessionRows) -> None:
-        session = self.sessions.get(request.session_id)
+    def _refill(self, read: RowsRead, request: HeadRows) -> None:
+        session = self.sessions.get(request.session_id or "")
         if session is None or session.window is None or session.window.asked != request:
             return  # requested for an earlier lock of the session
         rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
