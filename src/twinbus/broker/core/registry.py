@@ -22,7 +22,7 @@ from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check
 from twinbus.broker.entities.subscription import SessionSubscription, Subscription, compile_rule
 from twinbus.broker.entities.topic import Topic
 from twinbus.broker.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
+from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
 TRANSFER_SUFFIX = "/$transfer/$deadletterqueue"
@@ -256,7 +256,8 @@ class Registry:
 
     def _put_rule(self, subscription: Subscription, rule: Rule, row: EntityRow | None, now_ms: int) -> EntityRow:
         check_part_name(rule.name, "rule")
-        rules.check_rule(rule)
+        if isinstance(rule.filter, rules.CorrelationFilter) and not any(rule.filter):
+            raise ArgumentError("a correlation filter needs at least one property to compare")
         rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
         entry = compile_rule(subscription, rule)
         self._check_room(subscription.topic, rule, None if row is None else subscription.rules[rule.name.lower()].rule)

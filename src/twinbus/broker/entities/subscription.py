@@ -22,6 +22,7 @@ from twinbus.broker.filters.compiler import CompiledFilter, compile_filter
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
 from twinbus.broker.filters.like import PATTERN_LENGTH
 from twinbus.broker.filters.message_view import TopicMessage
+from twinbus.broker.filters.operators import JOINED_LENGTH_MAX
 from twinbus.broker.filters.rule_errors import FilterError
 from twinbus.broker.message import Arrival
 from twinbus.broker.store.api import EntityRow, EntitySummary, MessageRow
@@ -85,8 +86,6 @@ MESSAGE_WORK, FIELDS_WORK, FOUND_WORK = 1.0, 0.4, 0.05
 """What it takes to look at a message, at those of its fields that filters ask for, and to note that a rule was found
 (`Step.work`)."""
 PIECE_WORK, FOUND_AT_ONCE = 50, 1_000
-JOINED_LENGTH_MAX = 32_768
-"""The limit of a text that a rule joins."""
 RULE_WORK_MAX = 6_000
 """The limit of the work of one rule with one message: about 30 milliseconds."""
 
@@ -285,8 +284,7 @@ def _base_work(condition: CompiledFilter | None) -> float:
 
 
 def _correlation(correlation: CorrelationFilter) -> CorrelationCondition:
-    values = correlation._asdict()
-    return CorrelationCondition(**values | {"properties": _plain_values(correlation.properties)})
+    return CorrelationCondition(**correlation._asdict() | {"properties": _plain_values(correlation.properties)})
 
 
 def _plain_values(values: NamedValues) -> dict[str, object]:
