@@ -147,7 +147,7 @@ class NamespaceMachine:
         for request in step.reads:
             reading = self.registry.by_id(request.entity_id)
             if reading is not None:
-                reading.recent.read_began((request,))
+                reading.recent.read_began(request)
         self._set_timers()
 
     def _touch(self, entity: Kind) -> Kind:

@@ -9,7 +9,6 @@ from twinbus.broker.operations import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASO
 from twinbus.broker.store.api import MessageRow
 from twinbus.errors import DecodeError
 
-"""The application properties that say why a message was dead-lettered."""
 _REASONS = (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION)
 REASON_LENGTH_MAX = 4096
 """Of the reason for a dead letter, and of its description; the service truncates them too."""

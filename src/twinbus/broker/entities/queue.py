@@ -18,17 +18,17 @@ from twinbus.broker.entities.entity import (
     EntityContext,
     HopCount,
     MessagingEntity,
-    activated,
     earlier,
     expiry,
     hop_count_of,
+    on_time_ms,
 )
 from twinbus.broker.entities.locks import MessageLock, MessageLocks
 from twinbus.broker.entities.receivers import Receiver, Receivers
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
 from twinbus.broker.entities.settlement import LOCK_LOST, TOO_OLD, count_failure, move_to_dead_letters
 from twinbus.broker.entities.window import Window
-from twinbus.broker.message import Arrival
+from twinbus.broker.message import Arrival, time_to_live_ms
 from twinbus.broker.operations import ReceiveMode, ReceiverDrained, ReceiverLost
 from twinbus.broker.store.api import (
     DueRows,
@@ -48,7 +48,6 @@ from twinbus.errors import (
     NamespaceError,
     NotAllowed,
     QuotaExceeded,
-    StoreDamaged,
 )
 
 ENDED_LOCKS_PER_STEP = 500
@@ -84,10 +83,7 @@ class Queue(MessagingEntity):
     def configure(self, row: EntityRow) -> None:
         """Apply the settings of this row."""
         self.row = row
-        try:
-            self.settings = QueueSettings.from_text(row.settings)
-        except StoreDamaged as error:
-            raise StoreDamaged(f"'{row.path}': {error}") from error
+        self.settings = QueueSettings.from_text(row.settings, row.path)
         self.destination = self._destination_of(self.settings)
         """Where its messages are forwarded to; None: nowhere."""
         self._has_work = self.destination is not None
@@ -212,7 +208,10 @@ class Queue(MessagingEntity):
         while self._commit_actions and self._commit_actions[0].number <= number:
             actions = self._commit_actions.popleft()
             for row in actions.appearing:
-                self._appear(row, actions.number, now_ms, step)
+                if row.state is _SCHEDULED:
+                    self._watch_due(row)
+                elif row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
+                    self._show(row, actions.number)
             for row in actions.returning:
                 self.requeue(row, now_ms, step)
             for receiver, size in actions.delivered:
@@ -222,12 +221,6 @@ class Queue(MessagingEntity):
         if self.duplicates is not None:
             self.duplicates.forget()
         self.deliver(now_ms, step)
-
-    def _appear(self, row: MessageRow, number: int, now_ms: int, step: Step) -> None:
-        if row.state is _SCHEDULED:
-            self._watch_due(row)
-        elif row.state is _ACTIVE and (row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step)):
-            self._show(row, number)
 
     def _show(self, row: MessageRow, number: int) -> None:
         """Make a new message visible."""
@@ -243,8 +236,7 @@ class Queue(MessagingEntity):
 
     def _discard(self, row: MessageRow) -> None:
         """Remove a visible message that is not locked from memory."""
-        if self._window.holds(row.sequence):
-            self._window.discard(row.sequence)
+        self._window.discard(row.sequence)
 
     def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
         """Add a visible message to the expiry scan; an expired one ends here, the scan may have passed it."""
@@ -433,9 +425,13 @@ class Queue(MessagingEntity):
             case ExpiredRows():
                 met = [(row.expires_at_ms or 0, row.sequence) for row in read.rows[-1:]]
                 self._expiry_scan.end(met[0] if met else None, read.next_time_ms)
-                self._expire_from_disk(rows, step)
+                for row in rows:
+                    if not self.locks.is_locked(row.sequence):
+                        self._discard(row)
+                        self.expire(row, step)
             case DueRows():
-                self._end_due_scan(read)
+                met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+                self._due_scan.end(met[0] if met else None, read.next_time_ms)
                 self._activate(rows, now_ms, step)
             case RangeRows() | NamedRows():
                 pass  # requested by a command, not by this queue
@@ -443,13 +439,6 @@ class Queue(MessagingEntity):
                 assert_never(read.request)
         self.recent.read_ended(read.request)
         self.deliver(now_ms, step)
-
-    def _expire_from_disk(self, rows: list[MessageRow], step: Step) -> None:
-        for row in rows:
-            if self.locks.is_locked(row.sequence):
-                continue
-            self._discard(row)
-            self.expire(row, step)
 
     def _activate(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
         """Enqueue scheduled messages that are due, as if they were sent now."""
@@ -462,7 +451,21 @@ class Queue(MessagingEntity):
             self.insert(tuple([self._activated(row, now_ms) for row in rows]), step)
 
     def _activated(self, row: MessageRow, now_ms: int) -> MessageRow:
-        return activated(row, self.take_sequence(), self.settings.default_ttl_ms, now_ms)
+        """A scheduled message with its new sequence, as if it was sent when it becomes due."""
+        sequence, enqueued_at_ms = self.take_sequence(), on_time_ms(row.due_at_ms, now_ms)
+        return row._replace(
+            sequence=sequence,
+            enqueue_sequence=sequence,
+            state=_ACTIVE,
+            enqueued_at_ms=enqueued_at_ms,
+            expires_at_ms=expiry(time_to_live_ms(row.payload), self._ttl_ms_max, enqueued_at_ms),
+            due_at_ms=None,
+        )
+
+    @property
+    def _ttl_ms_max(self) -> int | None:
+        """The longest time to live of a scheduled message; None: unlimited."""
+        return self.settings.default_ttl_ms
 
 
 class DeadLetterQueue(Queue):

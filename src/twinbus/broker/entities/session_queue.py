@@ -153,7 +153,7 @@ class SessionQueue(Queue):
 
     def _discard(self, row: MessageRow) -> None:
         session = self.sessions.get(row.session_id or "")
-        if session is not None and session.window is not None and session.window.holds(row.sequence):
+        if session is not None and session.window is not None:
             session.window.discard(row.sequence)
 
     # --- sessions come and go ---

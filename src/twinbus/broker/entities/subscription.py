@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.amqp.types import Timestamp
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities.entity import EntityContext, HopCount, activated
+from twinbus.broker.entities.entity import EntityContext, HopCount
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.rules import CorrelationFilter, NamedValues, Rule, SqlFilter, TrueFilter, TypedValue
 from twinbus.broker.entities.session_queue import SessionQueue
@@ -65,11 +65,10 @@ class Subscription(Queue):
     def check_sendable(self) -> None:
         raise NotAllowed(f"'{self.row.path}' is a subscription: send to its topic '{self.topic.row.path}'")
 
-    def _activated(self, row: MessageRow, now_ms: int) -> MessageRow:
+    @property
+    def _ttl_ms_max(self) -> int | None:
         """A delayed copy lives no longer than its topic allows."""
-        ceilings_ms = (self.settings.default_ttl_ms, self.topic.settings.default_ttl_ms)
-        ceiling_ms = min([each for each in ceilings_ms if each is not None], default=None)
-        return activated(row, self.take_sequence(), ceiling_ms, now_ms)
+        return self.topic.limit_ttl(self.settings.default_ttl_ms)
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         raise AssertionError("only its topic puts messages into a subscription")

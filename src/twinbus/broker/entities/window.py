@@ -71,8 +71,9 @@ class Window:
         return self.on_disk_from is None or sequence < self.on_disk_from
 
     def discard(self, sequence: int) -> None:
-        """Remove a message that the window holds."""
-        self._discarded.add(sequence)
+        """Remove a visible message that is not locked, if it is in memory."""
+        if self.holds(sequence):
+            self._discarded.add(sequence)
 
     def take(self) -> MessageRow | None:
         """Remove and return the message with the lowest sequence."""

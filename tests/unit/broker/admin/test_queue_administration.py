@@ -85,7 +85,7 @@ def test_settings_written_before_there_were_more_of_them_are_read_with_defaults(
     text = (
         '{"lock_ms":5000,"max_size_mb":1,"max_delivery_count":2,"default_ttl_ms":null,"dead_letter_on_expiration":true}'
     )
-    settings = QueueSettings.from_text(text)
+    settings = QueueSettings.from_text(text, "orders")
     assert settings == QueueSettings(lock_ms=5000, max_size_mb=1, max_delivery_count=2, dead_letter_on_expiration=True)
     assert settings.status is QueueStatus.ACTIVE
 
@@ -108,7 +108,7 @@ def test_every_setting_survives_being_written_down() -> None:
         max_message_kb=64,
         authorization_rules=(RULE,),
     )
-    read = QueueSettings.from_text(settings.to_text())
+    read = QueueSettings.from_text(settings.to_text(), "orders")
     assert read == settings
     assert isinstance(read.authorization_rules[0], AuthorizationRule)
     json.loads(settings.to_text())
