@@ -36,7 +36,7 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.lookups import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
-from twinbus.broker.core.registry import Registry
+from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
 from twinbus.broker.core.timers import EntityTimers
 from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity, no_copy_delays
@@ -164,8 +164,7 @@ class NamespaceMachine:
         return self._touch(self.registry.find_or_make(path, step))
 
     def _find_queue(self, path: str, step: Step) -> Queue:
-        self._find(path, step)
-        return self.registry.find_queue(path)
+        return as_queue(self._find(path, step))
 
     # --- entities ---
 
@@ -274,19 +273,13 @@ class NamespaceMachine:
 
     # --- sessions ---
 
-    def _find_sessions(self, path: str, step: Step) -> SessionQueue:
-        queue = self._find_queue(path, step)
-        if not isinstance(queue, SessionQueue):
-            raise NotAllowed(f"'{path}' has no sessions")
-        return queue
-
     def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
-        queue = self._find_sessions(command.path, step)
+        queue = as_session_queue(self._find(command.path, step))
         until_ms = queue.renew_session(command.session_id, now_ms, command.holder)
         step.reply(LocksRenewed((until_ms,)))
 
     def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
-        queue = self._find_sessions(command.path, step)
+        queue = as_session_queue(self._find(command.path, step))
         queue.set_state(command.session_id, command.state, now_ms, step, holder=command.holder)
         step.reply(Done())
 

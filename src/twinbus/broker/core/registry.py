@@ -50,6 +50,20 @@ def has_sessions(row: EntityRow) -> bool:
     return '"requires_session":true' in row.settings
 
 
+def as_queue(entity: MessagingEntity) -> Queue:
+    """What can be received from: a queue, a subscription or a dead-letter queue."""
+    if not isinstance(entity, Queue):
+        raise NotAllowed(f"'{entity.row.path}' is a topic: its messages are in its subscriptions")
+    return entity
+
+
+def as_session_queue(entity: MessagingEntity) -> SessionQueue:
+    queue = as_queue(entity)
+    if not isinstance(queue, SessionQueue):
+        raise NotAllowed(f"'{queue.row.path}' has no sessions")
+    return queue
+
+
 class Registry:
     """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
@@ -159,11 +173,7 @@ class Registry:
         return owner.transfer_dead_letter
 
     def find_queue(self, path: str) -> Queue:
-        """What can be received from: a queue, a subscription or a dead-letter queue."""
-        entity = self.find(path)
-        if not isinstance(entity, Queue):
-            raise NotAllowed(f"'{path}' is a topic: its messages are in its subscriptions")
-        return entity
+        return as_queue(self.find(path))
 
     def find_topic(self, path: str) -> Topic:
         entity = self.find(path)
