@@ -92,9 +92,11 @@ class Administration:
         if isinstance(entity, Queue) and isinstance(command.settings, QueueSettings):
             self._check_forwarding(command.settings, entity.settings)
         changed = self._registry.update(entity, command.settings, now_ms)
-        for each in changed:
-            if isinstance(each, Queue):
-                self._close_if_disabled(each, now_ms, step)
+        for queue in [each for each in changed if isinstance(each, Queue)]:
+            try:
+                queue.check_receivable()
+            except (EntityDisabled, NotAllowed) as error:
+                queue.close_receivers(error, now_ms, step)
         self._put([each.row for each in changed], step)
 
     def _check_forwarding(self, settings: QueueSettings, before: QueueSettings | None) -> None:
@@ -104,23 +106,14 @@ class Administration:
         """
         if settings.forward_to is not None and settings.requires_session:
             raise ArgumentError("ForwardTo must be left out: an entity with sessions cannot forward its messages")
-        for name in ("forward_to", "forward_dead_letters_to"):
+        for name, element in FORWARDING.items():
             target = getattr(settings, name)
-            if target is not None and target != getattr(before, name, None):
-                self._check_target(FORWARDING[name], target)
-
-    def _check_target(self, element: str, target: str) -> None:
-        # It may be the entity itself, as in the service: that ends after four hops, as every ring.
-        try:
-            self._registry.find(target)
-        except EntityNotFound as error:
-            raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
-
-    def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
-        try:
-            queue.check_receivable()
-        except (EntityDisabled, NotAllowed) as error:
-            queue.close_receivers(error, now_ms, step)
+            if target is None or target == getattr(before, name, None):
+                continue
+            try:  # It may be the entity itself, as in the service: that ends after four hops, as every ring.
+                self._registry.find(target)
+            except EntityNotFound as error:
+                raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
 
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
         self.remove(self._registry.find_whole(command.path), now_ms, step)

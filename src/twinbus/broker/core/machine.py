@@ -39,7 +39,7 @@ from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
 from twinbus.broker.core.timers import EntityTimers
-from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity, no_copy_delays
+from twinbus.broker.entities.entity import CopyDelays, MessagingEntity, no_copy_delays
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
@@ -83,8 +83,7 @@ class NamespaceMachine:
         """
         self._records_events = records_events
         self._work_per_step = work_per_step
-        context = EntityContext(new_token, window_limits or WindowLimits(), copy_delays=copy_delays)
-        self.registry = Registry(stored, context)
+        self.registry = Registry(stored, new_token, window_limits or WindowLimits(), copy_delays)
         self._number = stored.last_number
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
@@ -300,7 +299,7 @@ class NamespaceMachine:
         if entity is not None:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
-            self._lookups.resume(entity, read, self.registry.committed, now_ms, step)
+            self._lookups.resume(entity, read, self.registry.context.committed, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
@@ -342,7 +341,7 @@ class NamespaceMachine:
                 break  # the timers of the others are still set
 
     def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
-        self.registry.committed = command.number
+        self.registry.context.committed = command.number
         written: dict[int, MessagingEntity] = {}
         while self._unconfirmed and self._unconfirmed[0][0] <= command.number:
             for entity in self._unconfirmed.popleft()[1]:

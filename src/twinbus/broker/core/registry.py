@@ -7,13 +7,12 @@ their dead-letter queues and their rules. `parent_id` says what belongs to what.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities import rules
-from twinbus.broker.entities.entity import EntityContext, MessagingEntity
+from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity
 from twinbus.broker.entities.forwarding import Forwarder
 from twinbus.broker.entities.queue import DeadLetterQueue, Queue, TransferDeadLetterQueue
 from twinbus.broker.entities.rules import DEFAULT_RULE, Rule
@@ -21,6 +20,7 @@ from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
 from twinbus.broker.entities.subscription import SessionSubscription, Subscription, compile_rule
 from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
 from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 
@@ -67,15 +67,19 @@ def as_session_queue(entity: MessagingEntity) -> SessionQueue:
 class Registry:
     """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
-    def __init__(self, stored: StoredNamespace, context: EntityContext) -> None:
-        self._context = replace(context, forwarder=Forwarder(self))
+    def __init__(
+        self,
+        stored: StoredNamespace,
+        new_token: Callable[[], bytes],
+        window_limits: WindowLimits,
+        copy_delays: Callable[[int], CopyDelays | None],
+    ) -> None:
+        self.context = EntityContext(new_token, window_limits, copy_delays, Forwarder(self), stored.last_number)
         self._by_path: dict[str, MessagingEntity] = {}
         self._by_id: dict[int, MessagingEntity] = {}
         self._counted = 0
         self._next_id = stored.next_entity_id
         self._summaries = stored.summaries
-        self.committed = stored.last_number
-        """The last change set that is known to be durable."""
         parts: dict[int | None, list[EntityRow]] = defaultdict(list)
         for row in stored.entities:
             parts[row.parent_id].append(row)
@@ -89,7 +93,7 @@ class Registry:
         self._summaries = {}
 
     def _open_topic(self, row: EntityRow, parts: dict[int | None, list[EntityRow]]) -> None:
-        topic = self._enter(Topic(row, self._summary(row), self._context, committed=self.committed))
+        topic = self._enter(Topic(row, self._summary(row), self.context))
         self._counted += 1
         for part in parts[row.entity_id]:
             own = parts[part.entity_id]
@@ -101,13 +105,12 @@ class Registry:
     def _open_queue(self, row: EntityRow, parts: list[EntityRow]) -> None:
         self._counted += 1
         kind, dead_letter = SessionQueue if has_sessions(row) else Queue, self._open_dead_letter_queue(row, parts)
-        queue = kind(row, self._summary(row), self._context, committed=self.committed, dead_letter=dead_letter)
-        self._enter_with_dead_letters(queue, dead_letter, parts)
+        self._enter_with_dead_letters(kind(row, self._summary(row), self.context, dead_letter), dead_letter, parts)
 
     def _open_subscription(self, row: EntityRow, topic: Topic, parts: list[EntityRow]) -> Subscription:
         kind = SessionSubscription if has_sessions(row) else Subscription
-        dead_letter, summary = self._open_dead_letter_queue(row, parts), self._summary(row)
-        subscription = kind(row, summary, self._context, committed=self.committed, dead_letter=dead_letter, topic=topic)
+        dead_letter = self._open_dead_letter_queue(row, parts)
+        subscription = kind(row, self._summary(row), self.context, dead_letter, topic)
         topic.subscriptions[subscription.name.lower()] = subscription
         self._enter_with_dead_letters(subscription, dead_letter, parts)
         return subscription
@@ -115,10 +118,7 @@ class Registry:
     def _open_dead_letter_queue(self, owner: EntityRow, parts: list[EntityRow]) -> DeadLetterQueue:
         for row in parts:
             if row.kind == DEAD_LETTER_QUEUE:
-                summary = self._summary(row)
-                return self._enter(
-                    DeadLetterQueue(row, summary, self._context, committed=self.committed, dead_letter=None)
-                )
+                return self._enter(DeadLetterQueue(row, self._summary(row), self.context, None))
         raise StoreDamaged(f"the {owner.kind} '{owner.path}' has no dead-letter queue")
 
     def _enter_with_dead_letters(self, queue: Queue, dead_letter: DeadLetterQueue, parts: list[EntityRow]) -> None:
@@ -128,8 +128,7 @@ class Registry:
                 self._open_transfer_queue(queue, part)
 
     def _open_transfer_queue(self, owner: Queue, row: EntityRow) -> Queue:
-        summary = self._summary(row)
-        dead_letters = TransferDeadLetterQueue(row, summary, self._context, committed=self.committed, dead_letter=None)
+        dead_letters = TransferDeadLetterQueue(row, self._summary(row), self.context, None)
         owner.transfer_dead_letter, dead_letters.owner = dead_letters, owner
         return self._enter(dead_letters)
 

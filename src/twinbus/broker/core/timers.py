@@ -26,12 +26,9 @@ class EntityTimers:
             self._set[entity_id] = at_ms
             heappush(self._heap, (at_ms, entity_id))
             if len(self._heap) > 2 * len(self._set) + 64:
-                self._drop_replaced()
-
-    def _drop_replaced(self) -> None:
-        """Forget timers that an earlier one replaced, so that the heap does not outgrow the entities."""
-        self._heap = [(at_ms, entity_id) for entity_id, at_ms in self._set.items()]
-        heapify(self._heap)
+                # Timers that an earlier one replaced must not pile up.
+                self._heap = [(at_ms, entity_id) for entity_id, at_ms in self._set.items()]
+                heapify(self._heap)
 
     def next_ms(self) -> int | None:
         while self._heap and self._set.get(self._heap[0][1]) != self._heap[0][0]:

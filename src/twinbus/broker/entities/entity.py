@@ -58,16 +58,17 @@ def no_copy_delays(_now_ms: int) -> CopyDelays | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntityContext:
     """What all entities of a namespace share."""
 
     new_token: Callable[[], bytes]
     window_limits: WindowLimits
-    forwarder: Forwarder | None = None
-    """Forwards messages between entities."""
-    copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays
+    copy_delays: Callable[[int], CopyDelays | None]
     """The delays of copies at a time; None: none is delayed."""
+    forwarder: Forwarder
+    committed: int
+    """The last change set that is known to be durable."""
 
 
 class HopCount(NamedTuple):
@@ -108,7 +109,7 @@ class MessagingEntity(ABC):
     row: EntityRow
     settings: QueueSettings | TopicSettings
 
-    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext) -> None:
         self.entity_id = row.entity_id
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
@@ -116,7 +117,7 @@ class MessagingEntity(ABC):
         """None after a start: unknown, so the time starts with the first check."""
         self.damage: str | None = None
         """Why its stored messages cannot be read; then nothing is read any more."""
-        self.recent = RecentChanges(committed)
+        self.recent = RecentChanges(context.committed)
         self.active = summary.active
         self.deferred = summary.deferred
         self.scheduled = summary.scheduled
@@ -165,11 +166,6 @@ class MessagingEntity(ABC):
     def accept_forwarded(self, arrival: Arrival, row: MessageRow, hop_count: HopCount, now_ms: int, step: Step) -> None:
         """Store a message that another entity, where it was `row`, forwards here; if it raises, nothing changed."""
 
-    @property
-    def _forwarder(self) -> Forwarder:
-        assert self._context.forwarder is not None
-        return self._context.forwarder
-
     def handle_send(self, command: SendMessages, now_ms: int, step: Step) -> None:
         """Store what is sent, or check for duplicates first; the reply has the result."""
         if self.settings.partitioned:
@@ -192,7 +188,7 @@ class MessagingEntity(ABC):
         """Carry out the sends whose ids were looked up."""
         for pending in self.duplicates.take(read) if self.duplicates is not None else ():
             if isinstance(pending.command, PendingTransfer):
-                self._forwarder.complete_transfer(self, pending, pending.command, now_ms, step)
+                self._context.forwarder.complete_transfer(self, pending, pending.command, now_ms, step)
                 continue
             try:
                 self.check_sendable()

@@ -63,15 +63,9 @@ class Queue(MessagingEntity):
     _has_work: bool
 
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None
     ) -> None:
-        super().__init__(row, summary, context, committed=committed)
+        super().__init__(row, summary, context)
         self.dead_letter = dead_letter
         self.transfer_dead_letter: Queue | None = None
         """For what it cannot forward; created on first use."""
@@ -148,7 +142,7 @@ class Queue(MessagingEntity):
             return ()
         self.check_acceptable(arrivals)
         if self.destination is not None:
-            return self._forwarder.send(self, arrivals, now_ms, step)
+            return self._context.forwarder.send(self, arrivals, now_ms, step)
         rows = tuple([self.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
@@ -164,7 +158,7 @@ class Queue(MessagingEntity):
         if self.destination is None:
             self.insert((taken,), step)
         else:
-            self._forwarder.forward(self, taken, hop_count, now_ms, step)
+            self._context.forwarder.forward(self, taken, hop_count, now_ms, step)
 
     def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
         """Raise a `NamespaceError` if the queue cannot store these messages."""
@@ -251,7 +245,7 @@ class Queue(MessagingEntity):
     def deliver(self, now_ms: int, step: Step) -> None:
         """Deliver visible messages to receivers with credit, oldest first, receivers in turn; or forward them."""
         if self.destination is not None:
-            self._forwarder.forward_stored(self, now_ms, step)
+            self._context.forwarder.forward_stored(self, now_ms, step)
             return
         receivers, window = self.receivers, self._window
         while receivers.all and self.may_deliver and (receiver := receivers.next_ready()) is not None:
@@ -282,7 +276,10 @@ class Queue(MessagingEntity):
 
     def fetch(self, step: Step) -> None:
         """Read messages from disk if there are few in memory."""
-        wanted = self._window.wanted_rows()
+        self._fetch_into(self._window, step)
+
+    def _fetch_into(self, window: Window, step: Step) -> None:
+        wanted = window.wanted_rows()
         if wanted is not None and self.damage is None:
             step.reads.append(wanted)
 
@@ -445,7 +442,7 @@ class Queue(MessagingEntity):
         self._remove_all(rows, step)
         if rows and self.destination is not None:
             for row in rows:
-                self._forwarder.forward(self, self._activated(row, now_ms), hop_count_of(row), now_ms, step)
+                self._context.forwarder.forward(self, self._activated(row, now_ms), hop_count_of(row), now_ms, step)
             self.count_sequences(step)
         elif rows:
             self.insert(tuple([self._activated(row, now_ms) for row in rows]), step)

@@ -78,15 +78,9 @@ class SessionWaiter(NamedTuple):
 
 class SessionQueue(Queue):
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None
     ) -> None:
-        super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
+        super().__init__(row, summary, context, dead_letter)
         self.sessions: dict[str, LockedSession] = {}
         self.states = SessionStateUsage(summary.states, summary.state_bytes)
         self.unwritten_states: dict[str, int] = {}
@@ -282,14 +276,14 @@ class SessionQueue(Queue):
     def deliver(self, now_ms: int, step: Step) -> None:
         """Deliver messages to receivers with a session, and sessions to waiting receivers."""
         self._open_sessions()
-        asked: dict[str, LockedSession] = {}
+        asked: dict[str, Window] = {}
         while self.may_deliver and (receiver := self.receivers.next_ready()) is not None:
             session = self._by_receiver.get(receiver.name)
             if session is None or session.window is None or session.until_ms <= now_ms:
                 self.receivers.step_aside()
                 continue
             row = session.window.take()
-            asked[session.name] = session
+            asked[session.name] = session.window
             if row is None:
                 self.receivers.step_aside()
             elif row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
@@ -297,8 +291,8 @@ class SessionQueue(Queue):
             else:
                 self.receivers.served()
                 self._deliver(receiver, row, now_ms, step)
-        for session in asked.values():
-            self._read_ahead(session, step)
+        for window in asked.values():
+            self._fetch_into(window, step)
         self._serve_waiters(now_ms, step)
         self._finish_drains(step)
 
@@ -317,11 +311,6 @@ class SessionQueue(Queue):
     def _limits(self) -> WindowLimits:
         limits = self._context.window_limits
         return replace(limits, rows_max=max(1, limits.rows_max // 8), bytes_max=max(1, limits.bytes_max // 8))
-
-    def _read_ahead(self, session: LockedSession, step: Step) -> None:
-        wanted = session.window.wanted_rows() if session.window is not None else None
-        if wanted is not None and self.damage is None:
-            step.reads.append(wanted)
 
     def _is_reading_for(self, receiver: Receiver) -> bool:
         session = self._by_receiver.get(receiver.name)

@@ -39,16 +39,9 @@ class StoredRule(NamedTuple):
 
 class Subscription(Queue):
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
-        topic: Topic,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None, topic: Topic
     ) -> None:
-        super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
+        super().__init__(row, summary, context, dead_letter)
         self.topic = topic
         self.name = row.path.rpartition("/")[2]
         self.rules: dict[str, StoredRule] = {}
@@ -265,16 +258,13 @@ def _fail(entry: ActiveRule, error: Exception, selection: Selection) -> None:
 
 
 def _work_of(entry: ActiveRule, property_bytes: int) -> float:
-    """The work of evaluating an SQL rule on a message with this many bytes of properties, at most (`Step.work`)."""
-    condition, work = entry.condition, _base_work(entry.condition)
-    if condition is None:
-        return work
-    if condition.known_patterns or condition.other_patterns:
-        longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
-        patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
-        patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
-        work += longest * patterns / 8_000
-    return work
+    """The work of evaluating a rule with patterns on a message with this many bytes of properties, at most."""
+    condition = entry.condition
+    assert condition is not None
+    longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
+    patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
+    patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
+    return _base_work(condition) + longest * patterns / 8_000
 
 
 def _base_work(condition: CompiledFilter | None) -> float:

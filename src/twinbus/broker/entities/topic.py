@@ -68,8 +68,8 @@ class UnfinishedPlan(NamedTuple):
 class Topic(MessagingEntity):
     settings: TopicSettings
 
-    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
-        super().__init__(row, summary, context, committed=committed)
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext) -> None:
+        super().__init__(row, summary, context)
         self.matcher = RuleMatcher()
         self.subscriptions: dict[str, Subscription] = {}
         """By name in lower case."""
@@ -285,7 +285,8 @@ class Topic(MessagingEntity):
                 row = self._row_of(copy, sequence)
                 way = hop_count_of(row) if hop_count is None else hop_count
                 if copy.due_at_ms is None:
-                    self._forwarder.forward(copy.queue, row, way, on_time_ms(copy.message.enqueued_at_ms, now_ms), step)
+                    enqueued_at_ms = on_time_ms(copy.message.enqueued_at_ms, now_ms)
+                    self._context.forwarder.forward(copy.queue, row, way, enqueued_at_ms, step)
                 else:  # it goes on when it appears
                     copy.queue.insert((with_hop_count(row, way) if way.hops else row,), step)
 
