@@ -434,8 +434,7 @@ def test_a_backup_of_a_running_store_is_a_store_of_one_moment(path: Path, tmp_pa
     for sequence in range(3, 200):
         watched.submit(insert(sequence))
     target = tmp_path / "copy.db"
-    assert isinstance(watched.store, SqliteStore)
-    watched.store.backup(target)
+    back_up(path, target)
     watched.commit(insert(200))
     assert mode(target) == 0o600
     copy = SqliteStore(target)

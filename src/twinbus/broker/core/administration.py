@@ -1,4 +1,4 @@
-"""What administrators ask of a namespace: entities and rules made, changed, shown and removed."""
+"""Administration of a namespace: create, change, show and delete entities and rules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Administration:
         self._registry = registry
 
     def handle(self, command: AdminCommand, now_ms: int, step: Step) -> None:
-        """Carry out a command; raises a `NamespaceError` or `OptionsError` if that cannot be, with nothing done."""
+        """Carry out a command; raises a `NamespaceError` or `OptionsError` if it is invalid; then nothing is done."""
         self._HANDLERS[type(command)](self, command, now_ms, step)
 
     def _put(self, rows: Iterable[EntityRow], step: Step) -> None:
@@ -221,7 +221,7 @@ _KEPT = {
 
 
 def _check_kept(entity: MessagingEntity, settings: QueueSettings | TopicSettings) -> None:
-    """Raise `ArgumentError` if something is to change that is decided when an entity is made."""
+    """Raise `ArgumentError` if something is to change that is fixed when an entity is created."""
     assert isinstance(entity, Queue | Topic)
     for name, what in _KEPT.items():
         if getattr(settings, name, None) != getattr(entity.settings, name, None):

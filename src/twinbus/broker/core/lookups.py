@@ -16,7 +16,7 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.registry import as_queue, as_session_queue
 from twinbus.broker.core.replies import FoundRow, MessagesFound, SessionsFound, SessionStateFound, Step
-from twinbus.broker.entities.entity import MessagingEntity
+from twinbus.broker.entities.entity import EntityContext, MessagingEntity
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.operations import Done, ReceiveMode, Refused
@@ -46,7 +46,8 @@ Lookup = PeekMessages | ReceiveDeferred | CancelScheduled | GetSessionState | Li
 
 
 class Lookups:
-    def __init__(self) -> None:
+    def __init__(self, context: EntityContext) -> None:
+        self._context = context
         self._waiting: dict[ReadRequest, deque[tuple[Lookup, int]]] = {}
         """Commands and their request ids, by what they wait for."""
         self._count = 0
@@ -99,7 +100,7 @@ class Lookups:
 
     # --- rows are here ---
 
-    def resume(self, entity: MessagingEntity | None, read: Read, committed: int, now_ms: int, step: Step) -> None:
+    def resume(self, entity: MessagingEntity | None, read: Read, now_ms: int, step: Step) -> None:
         """Do the command that asked for these rows first; only if one did (`is_reading`)."""
         waiting = self._waiting[read.request]
         command, request_id = waiting.popleft()
@@ -110,7 +111,7 @@ class Lookups:
             if entity is None:
                 raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
             if isinstance(read, RowsRead):
-                self._carry_out(command, request_id, entity, read, committed, now_ms, step)
+                self._carry_out(command, request_id, entity, read, now_ms, step)
             elif not isinstance(read, IdsRead):
                 entity.recent.read_ended(read.request)
                 step.reply_to(request_id, _reply_to(command, read))
@@ -118,55 +119,35 @@ class Lookups:
             step.reply_to(request_id, Refused(error))
 
     def _carry_out(
-        self,
-        command: Lookup,
-        request_id: int,
-        entity: MessagingEntity,
-        read: RowsRead,
-        committed: int,
-        now_ms: int,
-        step: Step,
+        self, command: Lookup, request_id: int, entity: MessagingEntity, read: RowsRead, now_ms: int, step: Step
     ) -> None:
         recent = entity.recent
         rows = [row for row in read.rows if not recent.removed_since(row.sequence, read.as_of)]
         changed = max((recent.changed_at(row.sequence) for row in rows), default=0)
         recent.read_ended(read.request)
         if isinstance(command, PeekMessages):
-            self._show(command, request_id, entity, rows, read, now_ms, step)
+            visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
+            if visible or read.complete:
+                step.reply_to(request_id, MessagesFound(tuple(FoundRow(row, None, None) for row in visible)))
+            else:  # everything that was read is gone by now; an empty reply would mean that there is nothing
+                onward = replace(command, from_sequence=read.rows[-1].sequence + 1)
+                self.begin(onward, request_id, entity, now_ms, step)
         elif isinstance(command, CancelScheduled):
             _cancel(command, request_id, entity, rows, step)
         elif not isinstance(command, ReceiveDeferred):
             raise AssertionError(f"{command!r:.100} needs no rows")
         elif changed <= read.as_of:
             _lend_deferred(command, request_id, as_queue(entity), rows, now_ms, step)
-        elif changed <= committed:
+        elif changed <= self._context.committed:
             self.begin(command, request_id, entity, now_ms, step)  # read before a change to them: look again
         else:
             self._count += 1
             self._for_commit.append((changed, command, request_id))
 
-    def _show(
-        self,
-        command: PeekMessages,
-        request_id: int,
-        entity: MessagingEntity,
-        rows: list[MessageRow],
-        read: RowsRead,
-        now_ms: int,
-        step: Step,
-    ) -> None:
-        visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
-        if not visible and not read.complete:
-            # Everything that was read is gone by now; nothing found would mean that there is nothing.
-            onward = replace(command, from_sequence=read.rows[-1].sequence + 1)
-            self.begin(onward, request_id, entity, now_ms, step)
-            return
-        step.reply_to(request_id, MessagesFound(tuple(FoundRow(row, None, None) for row in visible)))
-
     # --- what else may happen ---
 
     def take_committed(self, number: int) -> list[tuple[ReceiveDeferred | GetSessionState, int]]:
-        """Those for whom the disk has everything now; they have to begin again."""
+        """Commands whose rows or states are on disk by now, with their request ids; they have to begin again."""
         if not self._for_commit:
             return []
         ready = [(command, request_id) for wanted, command, request_id in self._for_commit if wanted <= number]
@@ -175,7 +156,7 @@ class Lookups:
         return ready
 
     def refuse(self, entity_id: int, error: NamespaceError, step: Step) -> None:
-        """Refuse everybody who waits for rows of an entity."""
+        """Refuse all commands that wait for rows of an entity."""
         for request in [request for request in self._waiting if request.entity_id == entity_id]:
             commands = self._waiting.pop(request)
             self._count -= len(commands)
@@ -217,7 +198,7 @@ def _lend_deferred(
 def _cancel(
     command: CancelScheduled, request_id: int, entity: MessagingEntity, rows: list[MessageRow], step: Step
 ) -> None:
-    # In a topic a large send waits for its turn in the same state, though nobody has scheduled it: due at once.
+    # In a topic a large send waits for its turn in the same state, though it was not scheduled: due at once.
     scheduled = [row for row in rows if row.state is MessageState.SCHEDULED and row.due_at_ms]
     _check_all_found(command.sequences, scheduled, "scheduled")
     for row in scheduled:

@@ -79,7 +79,7 @@ class NamespaceMachine:
     ) -> None:
         """`records_events`: steps have what happens to messages. `copy_delays`: which copies are late at a time.
 
-        `work_per_step`: with so much done, a step leaves to others what can wait.
+        `work_per_step`: a step that has done this much leaves what can wait to later steps.
         """
         self._records_events = records_events
         self._work_per_step = work_per_step
@@ -87,7 +87,7 @@ class NamespaceMachine:
         self._number = stored.last_number
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
-        self._lookups = Lookups()
+        self._lookups = Lookups(self.registry.context)
         self._timers = EntityTimers()
         self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
         self._touched: dict[int, MessagingEntity] = {}
@@ -96,7 +96,7 @@ class NamespaceMachine:
         self._set_timers()
 
     def messages_per_step(self, path: str) -> int | None:
-        """How many messages for an entity fit well into one step; None: any number. More of them had to line up."""
+        """How many messages for an entity fit well into one step; None: any number."""
         work, entity = 0.0, self.registry.get(path)
         if isinstance(entity, Queue) and entity.destination is not None:
             work, entity = HOP_WORK, self.registry.get(entity.destination)
@@ -109,7 +109,7 @@ class NamespaceMachine:
         return self._timers.next_ms()
 
     def hold_copies(self, is_paused: bool) -> None:
-        """Let topics hand on nothing that is stored in them, or let them go on: copies need room."""
+        """Pause or resume the distribution of messages that are stored in topics: copies need disk space."""
         for topic in self.registry.topics():
             self._touch(topic).is_paused = is_paused
         self._set_timers()
@@ -299,7 +299,7 @@ class NamespaceMachine:
         if entity is not None:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
-            self._lookups.resume(entity, read, self.registry.context.committed, now_ms, step)
+            self._lookups.resume(entity, read, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
@@ -309,7 +309,7 @@ class NamespaceMachine:
                 entity.sessions_read(read, now_ms, step)
 
     def _read_failed(self, failed: ReadFailed, now_ms: int, step: Step) -> None:
-        """What is stored of an entity is damaged: nobody reads it any more. It can be sent to, and all else goes on."""
+        """The stored messages of an entity are damaged: they are not read any more; all else continues."""
         entity_id = failed.request.entity_id
         entity = self.registry.by_id(entity_id)
         if entity is None:

@@ -46,7 +46,7 @@ Kind = TypeVar("Kind", bound=MessagingEntity)
 
 
 def has_sessions(row: EntityRow) -> bool:
-    """Whether it is a queue or subscription with sessions; one whose settings make no sense is refused elsewhere."""
+    """Whether it is a queue or subscription with sessions; invalid settings are refused elsewhere."""
     return '"requires_session":true' in row.settings
 
 

@@ -117,7 +117,7 @@ class SessionsFound(NamedTuple):
 
 
 class Forwarded(NamedTuple):
-    """An entity has passed a message on to another one: for the meter, nobody asked."""
+    """An entity has forwarded a message to another one; the meter counts it."""
 
     path: str
     size: int
@@ -222,5 +222,5 @@ class Step:
 
     @property
     def is_long(self) -> bool:
-        """Whether enough was done: everybody waits until it is over, so what can wait is left for another step."""
+        """Whether enough was done: all clients wait until it is over, so what can wait is left for another step."""
         return self.work >= self.work_max
