@@ -39,7 +39,7 @@ from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
 from twinbus.broker.core.timers import EntityTimers
-from twinbus.broker.entities.entity import CopyDelays, MessagingEntity, no_copy_delays
+from twinbus.broker.entities.entity import CopyDelays, MessagingEntity
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
@@ -74,7 +74,7 @@ class NamespaceMachine:
         new_token: Callable[[], bytes],
         window_limits: WindowLimits | None = None,
         records_events: bool = False,
-        copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays,
+        copy_delays: Callable[[int], CopyDelays | None] = lambda _now_ms: None,
         work_per_step: int = WORK_PER_STEP,
     ) -> None:
         """`records_events`: steps have what happens to messages. `copy_delays`: which copies are late at a time.

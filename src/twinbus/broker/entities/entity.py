@@ -53,11 +53,6 @@ CopyDelays = Callable[[str], int]
 """The delay of copies for a subscription, by its path, in ms; 0: none."""
 
 
-def no_copy_delays(_now_ms: int) -> CopyDelays | None:
-    """No copy is delayed."""
-    return None
-
-
 @dataclass(slots=True)
 class EntityContext:
     """What all entities of a namespace share."""
