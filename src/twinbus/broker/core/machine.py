@@ -38,13 +38,13 @@ from twinbus.broker.core.lookups import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
-from twinbus.broker.core.timers import EntityTimers
 from twinbus.broker.entities.entity import CopyDelays, MessagingEntity
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settlement import settle
+from twinbus.broker.entities.timers import Timers
 from twinbus.broker.entities.topic import Topic
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Done, Refused, SenderOpened, Settled
@@ -88,7 +88,7 @@ class NamespaceMachine:
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._lookups = Lookups(self.registry.context)
-        self._timers = EntityTimers()
+        self._timers: Timers[int] = Timers()
         self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
         self._touched: dict[int, MessagingEntity] = {}
         for entity in self.registry.all():
@@ -156,7 +156,7 @@ class NamespaceMachine:
 
     def _set_timers(self) -> None:
         for entity_id, entity in self._touched.items():
-            self._timers.set(entity_id, entity.next_wake_ms())
+            self._timers.set_earlier(entity_id, entity.next_wake_ms())
         self._touched.clear()
 
     def _find(self, path: str, step: Step) -> MessagingEntity:

@@ -10,7 +10,7 @@ receiver returned is on disk by then, and nothing has to be remembered.
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from twinbus.broker.core.commands import AcceptSession
@@ -20,6 +20,7 @@ from twinbus.broker.entities.locks import MessageLock
 from twinbus.broker.entities.queue import ENDED_LOCKS_PER_STEP, Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_states import SessionStateUsage
+from twinbus.broker.entities.timers import Timers
 from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
 from twinbus.broker.operations import ReceiverLost, Refused, SessionAccepted
@@ -87,9 +88,9 @@ class SessionQueue(Queue):
         """By session: the change set that writes its state."""
         self._by_receiver: dict[int, LockedSession] = {}
         self._opening: dict[str, LockedSession] = {}
-        self._ends: list[tuple[int, str]] = []
+        self._ends: Timers[str] = Timers()
         self._waiters: dict[int, SessionWaiter] = {}
-        self._wait_ends: list[tuple[int, int]] = []
+        self._wait_ends: Timers[int] = Timers()
         """When waiting receivers time out."""
         self._new_names: dict[str, None] = {}
         """Sessions that got messages while receivers wait."""
@@ -162,7 +163,7 @@ class SessionQueue(Queue):
             if len(self._waiters) >= WAITERS_MAX:
                 raise ServerBusy(f"{WAITERS_MAX} receivers wait for a session already; try again later")
             self._waiters[receiver.name] = waiter
-            heappush(self._wait_ends, (waiter.until_ms, receiver.name))
+            self._wait_ends.set(receiver.name, waiter.until_ms)
         elif self._is_locked(name, now_ms, step):
             raise SessionCannotBeLocked(f"the session {name!r} of '{self.row.path}' is locked by another receiver")
         else:
@@ -173,7 +174,7 @@ class SessionQueue(Queue):
         opens_after = self._commit_actions[-1].number if self._commit_actions else 0
         session = LockedSession(name, waiter.receiver, now_ms + self.settings.lock_ms, opens_after)
         self.sessions[name] = self._by_receiver[waiter.receiver.name] = self._opening[name] = session
-        heappush(self._ends, (session.until_ms, name))
+        self._ends.set(name, session.until_ms)
         self.receivers.add(waiter.receiver)
         step.immediate.append(AddressedReply(waiter.request_id, SessionAccepted(name, session.until_ms)))
 
@@ -198,13 +199,14 @@ class SessionQueue(Queue):
         """Renew the lock of a session; returns the new end."""
         session = self.check_locked(name, now_ms, holder)
         session.until_ms = now_ms + self.settings.lock_ms
-        heappush(self._ends, (session.until_ms, name))
+        self._ends.set(name, session.until_ms)
         return session.until_ms
 
     def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
         """Remove a receiver: its session is free, and its messages count as never delivered."""
         waiter = self._waiters.pop(receiver.name, None)
         if waiter is not None:
+            self._wait_ends.remove(receiver.name)
             step.dropped.append(waiter.request_id)
         session = self._by_receiver.get(receiver.name)
         if session is None:
@@ -231,6 +233,7 @@ class SessionQueue(Queue):
 
     def _unlock_session(self, session: LockedSession) -> None:
         del self.sessions[session.name], self._by_receiver[session.receiver.name]
+        self._ends.remove(session.name)
         self._opening.pop(session.name, None)
         self.receivers.remove(session.receiver.name)
         self._expect_more()
@@ -242,6 +245,7 @@ class SessionQueue(Queue):
 
     def close_receivers(self, error: NamespaceError, now_ms: int, step: Step) -> None:
         for waiter in self._waiters.values():
+            self._wait_ends.remove(waiter.receiver.name)
             step.gone.append(waiter.receiver.name)
             step.reply_to(waiter.request_id, Refused(error))
         self._waiters.clear()
@@ -329,7 +333,9 @@ class SessionQueue(Queue):
 
     def _assign_next(self, name: str, now_ms: int, step: Step) -> None:
         if name not in self.sessions and self._waiters:
-            self._lock_session(name, self._waiters.pop(next(iter(self._waiters))), now_ms, step)
+            waiter = self._waiters.pop(next(iter(self._waiters)))
+            self._wait_ends.remove(waiter.receiver.name)
+            self._lock_session(name, waiter, now_ms, step)
 
     def sessions_read(self, read: SessionsRead, now_ms: int, step: Step) -> None:
         """Process the requested names of sessions."""
@@ -383,39 +389,18 @@ class SessionQueue(Queue):
     # --- time passes ---
 
     def _next_work_ms(self) -> int | None:
-        self._drop_outdated()
-        wake_ms = earlier(self._ends[0][0] if self._ends else None, self._wait_ends[0][0] if self._wait_ends else None)
+        wake_ms = earlier(self._ends.next_ms(), self._wait_ends.next_ms())
         if self.damage is not None:
             return wake_ms
         return earlier(earlier(wake_ms, self._expiry_scan.next_ms), self._due_scan.next_ms)
 
-    def _drop_outdated(self) -> None:
-        """Remove the ends of locks that were renewed or released, and of waits that are over."""
-        if len(self._ends) > 2 * len(self.sessions) + 64:  # many renewed ones may be behind one that lasts
-            self._ends = [(session.until_ms, session.name) for session in self.sessions.values()]
-            heapify(self._ends)
-        if len(self._wait_ends) > 2 * len(self._waiters) + 64:
-            self._wait_ends = [(waiter.until_ms, name) for name, waiter in self._waiters.items()]
-            heapify(self._wait_ends)
-        while self._ends and self._is_outdated(*self._ends[0]):
-            heappop(self._ends)
-        while self._wait_ends and self._wait_ends[0][1] not in self._waiters:
-            heappop(self._wait_ends)
-
-    def _is_outdated(self, until_ms: int, name: str) -> bool:
-        session = self.sessions.get(name)
-        return session is None or session.until_ms != until_ms
-
     def tick(self, now_ms: int, step: Step) -> None:
-        self._drop_outdated()
-        for _ in range(ENDED_LOCKS_PER_STEP):  # the others at the next tick, which is due at once
-            if self._ends and self._ends[0][0] <= now_ms:
-                self._expire_session(self.sessions[self._ends[0][1]], now_ms, step)
-            elif self._wait_ends and self._wait_ends[0][0] <= now_ms:
-                self._time_out(self._waiters.pop(self._wait_ends[0][1]), step)
-            else:
-                break
-            self._drop_outdated()
+        most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
+        for name in islice(self._ends.take_due(now_ms), most):
+            self._expire_session(self.sessions[name], now_ms, step)
+            most -= 1
+        for receiver in islice(self._wait_ends.take_due(now_ms), most):
+            self._time_out(self._waiters.pop(receiver), step)
         self._scan(self._expiry_scan, ExpiredRows, now_ms, step)
         self._scan(self._due_scan, DueRows, now_ms, step)
         self.deliver(now_ms, step)
