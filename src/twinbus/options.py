@@ -9,7 +9,7 @@ from pathlib import Path
 from twinbus.broker.auth.access_rules import AccessRule, check_rules
 from twinbus.broker.auth.jwt import ISSUERS_MAX, JwtIssuer
 from twinbus.broker.core.commands import Creation
-from twinbus.broker.entities.settings import QueueSettings, check_queue_path
+from twinbus.broker.entities.settings import QueueSettings, check_entity_path
 from twinbus.broker.faults.throttle import ThrottleLimits
 from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.broker.operations import Right
@@ -73,7 +73,7 @@ class NamespaceOptions:
             problems.append("a certificate and its key file are given both, or neither of them")
         for path in self.queues:
             try:
-                check_queue_path(path)
+                check_entity_path(path)
             except OptionsError as error:
                 problems.append(str(error))
         try:

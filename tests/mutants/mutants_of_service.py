@@ -25,7 +25,7 @@ SERVICE = (
         "S1",
         "broker/entities/topic.py",
         "            self.remove(row, step)\n",
-        "            self._after(step)\n",
+        "            self._on_commit(step)\n",
         "what a topic has handed on stays in line, and is handed on again after a crash",
         "test_a_crash_between_two_steps_loses_and_doubles_nothing",
     ),
@@ -338,7 +338,7 @@ SERVICE = (
     Mutant(
         "S9",
         "broker/core/commit_gate.py",
-        "return not self.machine.registry.holds(path)",
+        "return self.machine.registry.get(path) is None",
         "return False",
         "entities are made on a full disk, with the reserve that receivers need",
         "test_on_a_full_disk_nothing_is_made_and_what_is_there_can_be_changed_and_removed",

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from rule_message import RuleMessage
 from seeds import examples
 from sql_model import Model, Wrong
+from written_actions import write_action
 
 from twinbus.amqp.values import Byte, Float32, Int, Long, Timestamp, UInt, ULong
 from twinbus.broker.filters.actions import compile_action
 from twinbus.broker.filters.compiler import Compiler, compile_filter
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
-from twinbus.broker.filters.formatter import write, write_action
+from twinbus.broker.filters.formatter import write
 from twinbus.broker.filters.parser import parse_action, parse_filter
 from twinbus.broker.filters.rule_errors import FilterError, SqlError
 from twinbus.broker.filters.syntax import (

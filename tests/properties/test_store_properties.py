@@ -37,8 +37,6 @@ from twinbus.broker.store.api import (
     Report,
     RowRequest,
     RowsRead,
-    SessionRange,
-    SessionRows,
     SessionsRead,
     SessionStateOf,
     StateRead,
@@ -205,8 +203,8 @@ class StoreBesideModel(RuleBasedStateMachine):
             NamedRows(entity_id, sequences),
             ExpiredRows(entity_id, until, rows_max, bytes_max, *after),
             DueRows(entity_id, until, rows_max, bytes_max, *after),
-            SessionRows(entity_id, data.draw(NAMES), start, rows_max, bytes_max),
-            SessionRange(entity_id, data.draw(NAMES), start, rows_max, bytes_max),
+            HeadRows(entity_id, start, rows_max, bytes_max, data.draw(NAMES)),
+            RangeRows(entity_id, start, rows_max, bytes_max, data.draw(NAMES)),
         ]
         request = data.draw(st.sampled_from(requests))
         self.settle()
@@ -326,9 +324,9 @@ def summary(rows: list[MessageRow], next_sequence: int) -> EntitySummary:
 def expected(request: RowRequest, rows: list[MessageRow], as_of: int) -> RowsRead:
     if isinstance(request, NamedRows):
         return RowsRead(request, tuple(row for row in rows if row.sequence in request.sequences), True, None, as_of)
-    if isinstance(request, HeadRows | RangeRows | SessionRows | SessionRange):
-        any_state = isinstance(request, RangeRows | SessionRange)
-        if isinstance(request, SessionRows | SessionRange):
+    if isinstance(request, HeadRows | RangeRows):
+        any_state = isinstance(request, RangeRows)
+        if request.session_id is not None:
             rows = [row for row in rows if row.session_id == request.session_id]
         fitting = [row for row in rows if row.sequence >= request.from_sequence and (any_state or row.state == 0)]
         count = fitting_count(fitting, request.rows_max, request.bytes_max)

@@ -29,17 +29,7 @@ from twinbus.broker.core.replies import (
     FoundRow,
     LocksRenewed,
     MessagesFound,
-    QueueFound,
-    QueuesFound,
     Reply,
-    RuleFound,
-    RulesFound,
-    SessionsFound,
-    SessionStateFound,
-    SubscriptionFound,
-    SubscriptionsFound,
-    TopicFound,
-    TopicsFound,
 )
 from twinbus.broker.operations import (
     Abandon,
@@ -50,7 +40,6 @@ from twinbus.broker.operations import (
     ReceiveMode,
     Refused,
     Release,
-    SenderOpened,
     SessionAccepted,
     Settled,
     SettlementOutcome,
@@ -70,25 +59,6 @@ from twinbus.errors import (
     StoreUnavailable,
 )
 
-Answered = (
-    Done
-    | Refused
-    | Settled
-    | LocksRenewed
-    | MessagesFound
-    | QueueFound
-    | QueuesFound
-    | TopicFound
-    | TopicsFound
-    | SubscriptionFound
-    | SubscriptionsFound
-    | RuleFound
-    | RulesFound
-    | SessionAccepted
-    | SessionStateFound
-    | SessionsFound
-    | SenderOpened
-)
 _NOTE_BYTES = 500
 """What notes on a message may add to its size, at most."""
 

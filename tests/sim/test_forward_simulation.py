@@ -110,10 +110,8 @@ def overtake_the_line(
     return plans
 
 
-def forget_the_line_at_the_start(
-    self: Topic, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int
-) -> None:
-    _begin(self, row, summary._replace(due_at_once=0, due_at_once_bytes=0), context, committed=committed)
+def forget_the_line_at_the_start(self: Topic, row: EntityRow, summary: EntitySummary, context: EntityContext) -> None:
+    _begin(self, row, summary._replace(due_at_once=0, due_at_once_bytes=0), context)
 
 
 def hand_on_and_keep(self: Topic, row: MessageRow, step: Step) -> None:

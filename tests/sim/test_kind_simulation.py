@@ -12,7 +12,6 @@ from sim.__main__ import main
 from sim.runner import first_kind_problem, run_kind_seed
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities import entity, message_copies, topic
-from twinbus.broker.entities.duplicate_detection import keys_of
 from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.broker.entities.message_copies import Groups, PublishedMessage
 from twinbus.broker.entities.recent_changes import RecentChanges
@@ -55,7 +54,8 @@ def test_the_command_simulates_kinds() -> None:
 
 
 def wake_what_was_cancelled(self: Topic, read: RowsRead, now_ms: int, step: Step) -> None:
-    self._end_due_scan(read)
+    met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+    self._due_scan.end(met[0] if met else None, read.next_time_ms)
     self._activate(list(read.rows), now_ms, step)
     self.recent.read_ended(read.request)
 
@@ -96,7 +96,7 @@ def never_idle(self: MessagingEntity) -> int | None:
 
 
 def forget_the_partition(self: MessagingEntity, arrivals: tuple[Arrival, ...]) -> tuple[str, ...]:
-    return keys_of(arrivals, with_partitions=False)
+    return tuple([arrival.message_id or "" for arrival in arrivals])
 
 
 def let_through(arrivals: tuple[Arrival, ...]) -> None:

@@ -60,7 +60,7 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
         "refused: QuotaExceeded", "refused: the disk is full", "refused: StoreUnavailable", "copies", "in line",
         "repeated",
-        "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
+        "sessions accepted", "sessions lost", "in sessions", "read: HeadRows of a session",
         "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
         "recorded: stored", "recorded: delivered", "recorded: dead_lettered", "recorded: expired",
         "recorded: duplicate", "recorded: copied", "recorded: unclaimed", "recorded: unscheduled",

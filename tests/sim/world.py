@@ -176,7 +176,8 @@ class World(Surroundings):
     def _report(self, report: Report) -> None:
         self.trace.append((self.clock(), report))
         if isinstance(report, RowsRead):
-            self.invariants.seen[f"read: {type(report.request).__name__}"] += 1
+            of_session = " of a session" if getattr(report.request, "session_id", None) is not None else ""
+            self.invariants.seen[f"read: {type(report.request).__name__}{of_session}"] += 1
         self.gate.report(report, self.clock())
 
     def _take(self, notice: Notice) -> None:

@@ -189,15 +189,25 @@ def unpack_batch(envelope: bytes, most: int) -> list[bytes]:
 
 
 def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:
-    """The message with these application properties set; everything else keeps its bytes."""
+    """The message with these application properties set; everything else keeps its bytes.
+
+    One whose properties cannot be read keeps them: they are not checked when it is sent, and a message that could
+    neither be abandoned nor dead-lettered would block its queue.
+    """
     if not properties:
         return payload
-    return sections.rewrite(payload, set_application_properties=properties)
+    try:
+        return sections.rewrite(payload, set_application_properties=properties)
+    except DecodeError:
+        return payload
 
 
 def without_properties(payload: bytes, names: list[str]) -> bytes:
-    """The message without these application properties; everything else keeps its bytes."""
-    return sections.rewrite(payload, remove_application_properties=names) if names else payload
+    """The message without these application properties, if it can be read; everything else keeps its bytes."""
+    try:
+        return sections.rewrite(payload, remove_application_properties=names) if names else payload
+    except DecodeError:
+        return payload
 
 
 def properties_of(payload: bytes) -> dict[str, Any]:

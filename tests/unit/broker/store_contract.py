@@ -42,8 +42,6 @@ from twinbus.broker.store.api import (
     Report,
     RowRequest,
     RowsRead,
-    SessionRange,
-    SessionRows,
     SessionsRead,
     SessionStateOf,
     StateGrowth,
@@ -207,12 +205,12 @@ class StoreContract:
         return read.state
 
     def test_rows_of_a_session_come_in_order_and_alone(self, sessions: WatchedStore) -> None:
-        assert sequences_of(sessions.read(SessionRows(1, "a", 0, 9, MANY))) == [1, 5]
-        assert sequences_of(sessions.read(SessionRows(1, "a", 2, 9, MANY))) == [5]
-        assert sequences_of(sessions.read(SessionRows(1, "b", 0, 9, MANY))) == []
-        assert sequences_of(sessions.read(SessionRange(1, "b", 0, 9, MANY))) == [3]
-        assert sequences_of(sessions.read(SessionRows(1, "", 0, 9, MANY))) == [6]
-        first = sessions.read(SessionRows(1, "c", 0, 1, MANY))
+        assert sequences_of(sessions.read(HeadRows(1, 0, 9, MANY, "a"))) == [1, 5]
+        assert sequences_of(sessions.read(HeadRows(1, 2, 9, MANY, "a"))) == [5]
+        assert sequences_of(sessions.read(HeadRows(1, 0, 9, MANY, "b"))) == []
+        assert sequences_of(sessions.read(RangeRows(1, 0, 9, MANY, "b"))) == [3]
+        assert sequences_of(sessions.read(HeadRows(1, 0, 9, MANY, ""))) == [6]
+        first = sessions.read(HeadRows(1, 0, 1, MANY, "c"))
         assert (sequences_of(first), first.complete) == ([4], False)
 
     def test_waiting_sessions_have_active_rows(self, sessions: WatchedStore) -> None:

@@ -44,7 +44,7 @@ from twinbus.broker.core.commands import (
     UpdateSubscription,
     UpdateTopic,
 )
-from twinbus.broker.core.replies import QueueFound, SubscriptionFound, TopicFound
+from twinbus.broker.core.replies import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.broker.data_directory import new_key
 from twinbus.broker.entities.rules import DEFAULT_RULE
 from twinbus.broker.entities.settings import QueueSettings, check_entity_path, check_part_name
@@ -87,22 +87,22 @@ class AdminHandlers:
         page = page_of(request.http.query)
         found = await self._server.ask(ListQueues(page.skip, page.top))
         next_query = page.next_query if found.has_more else None
-        return _response(documents.queue_feed(found.queues, next_query, request.context), FEED)
+        return _response(documents.queue_feed(found.entities, next_query, request.context), FEED)
 
     async def _list_topics(self, request: AdminRequest) -> web.Response:
         page = page_of(request.http.query)
         found = await self._server.ask(ListTopics(page.skip, page.top))
         next_query = page.next_query if found.has_more else None
-        return _response(documents.topic_feed(found.topics, next_query, request.context), FEED)
+        return _response(documents.topic_feed(found.entities, next_query, request.context), FEED)
 
     async def _get_entity(self, request: AdminRequest, status: int = 200) -> web.Response:
         if not request.path.path:
             _check_entity_path(request, "queue")
         found = await self._server.ask(GetEntity(request.path.path))
-        if isinstance(found, TopicFound):
-            return _response(documents.topic_entry(found.topic, request.context), status=status)
-        assert isinstance(found, QueueFound), "a subscription has its own resource"
-        return _response(documents.queue_entry(found.queue, request.context), status=status)
+        if isinstance(found, TopicDescription):
+            return _response(documents.topic_entry(found, request.context), status=status)
+        assert isinstance(found, QueueDescription), "a subscription has its own resource"
+        return _response(documents.queue_entry(found, request.context), status=status)
 
     async def _put_entity(self, request: AdminRequest) -> web.Response:
         await self._server.ask(self._entity_command(request))
@@ -132,12 +132,12 @@ class AdminHandlers:
         page, topic = page_of(request.http.query), request.path.topic
         found = await self._server.ask(ListSubscriptions(topic, page.skip, page.top))
         next_query = page.next_query if found.has_more else None
-        return _response(documents.subscription_feed(topic, found.subscriptions, next_query, request.context), FEED)
+        return _response(documents.subscription_feed(topic, found.entities, next_query, request.context), FEED)
 
     async def _get_subscription(self, request: AdminRequest, status: int = 200) -> web.Response:
         found = await self._server.ask(GetEntity(request.path.subscription_path))
-        assert isinstance(found, SubscriptionFound)
-        return _response(documents.subscription_entry(found.subscription, request.context), status=status)
+        assert isinstance(found, SubscriptionDescription)
+        return _response(documents.subscription_entry(found, request.context), status=status)
 
     async def _put_subscription(self, request: AdminRequest) -> web.Response:
         await self._server.ask(self._subscription_command(request))
@@ -171,8 +171,8 @@ class AdminHandlers:
 
     async def _get_rule(self, request: AdminRequest, status: int = 200) -> web.Response:
         path = request.path.subscription_path
-        found = await self._server.ask(GetRule(path, request.path.rule))
-        return _response(documents.rule_entry(path, found.rule, request.context), status=status)
+        rule = await self._server.ask(GetRule(path, request.path.rule))
+        return _response(documents.rule_entry(path, rule, request.context), status=status)
 
     async def _put_rule(self, request: AdminRequest) -> web.Response:
         path, name = request.path.subscription_path, request.path.rule

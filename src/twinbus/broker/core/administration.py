@@ -1,4 +1,4 @@
-"""What administrators ask of a namespace: entities and rules made, changed, shown and removed."""
+"""Administration of a namespace: create, change, show and delete entities and rules."""
 
 from __future__ import annotations
 
@@ -27,18 +27,12 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.message_events import MessageEventKind
 from twinbus.broker.core.registry import QUEUE, Registry
 from twinbus.broker.core.replies import (
+    EntitiesFound,
     QueueDescription,
-    QueueFound,
-    QueuesFound,
-    RuleFound,
     RulesFound,
     Step,
     SubscriptionDescription,
-    SubscriptionFound,
-    SubscriptionsFound,
     TopicDescription,
-    TopicFound,
-    TopicsFound,
 )
 from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.broker.entities.queue import Queue
@@ -53,16 +47,14 @@ Item = TypeVar("Item")
 
 
 class Administration:
-    def __init__(self, registry: Registry, committed: Callable[[], int]) -> None:
-        """`committed` is the last change set known to be durable."""
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._committed = committed
 
     def handle(self, command: AdminCommand, now_ms: int, step: Step) -> None:
-        """Carry out a command; raises a `NamespaceError` or `OptionsError` if that cannot be, with nothing done."""
+        """Carry out a command; raises a `NamespaceError` or `OptionsError` if it is invalid; then nothing is done."""
         self._HANDLERS[type(command)](self, command, now_ms, step)
 
-    def _put(self, rows: Iterable[EntityRow], command: AdminCommand, step: Step) -> None:
+    def _put(self, rows: Iterable[EntityRow], step: Step) -> None:
         step.changes.extend(PutEntity(row) for row in rows)
         step.reply(Done())
 
@@ -70,19 +62,16 @@ class Administration:
 
     def _create_queue(self, command: CreateQueue, now_ms: int, step: Step) -> None:
         self._check_forwarding(command.settings, None)
-        rows = self._registry.create_queue(command.path, command.settings, self._committed(), now_ms)
-        self._put(rows, command, step)
+        self._put(self._registry.create_queue(command.path, command.settings, now_ms), step)
 
     def _create_topic(self, command: CreateTopic, now_ms: int, step: Step) -> None:
-        self._put(self._registry.create_topic(command.path, command.settings, self._committed(), now_ms), command, step)
+        self._put([self._registry.create_topic(command.path, command.settings, now_ms)], step)
 
     def _create_subscription(self, command: CreateSubscription, now_ms: int, step: Step) -> None:
         self._registry.find_topic(command.topic)
         self._check_forwarding(command.settings, None)
-        rows = self._registry.create_subscription(
-            command.topic, command.name, command.settings, command.rule, self._committed(), now_ms
-        )
-        self._put(rows, command, step)
+        topic, name, settings, rule = command.topic, command.name, command.settings, command.rule
+        self._put(self._registry.create_subscription(topic, name, settings, rule, now_ms), step)
 
     def _update_queue(self, command: UpdateQueue, now_ms: int, step: Step) -> None:
         entity = self._registry.find_whole(command.path)
@@ -103,10 +92,12 @@ class Administration:
         if isinstance(entity, Queue) and isinstance(command.settings, QueueSettings):
             self._check_forwarding(command.settings, entity.settings)
         changed = self._registry.update(entity, command.settings, now_ms)
-        for each in changed:
-            if isinstance(each, Queue):
-                self._close_if_disabled(each, now_ms, step)
-        self._put([each.row for each in changed], command, step)
+        for queue in [each for each in changed if isinstance(each, Queue)]:
+            try:
+                queue.check_receivable()
+            except (EntityDisabled, NotAllowed) as error:
+                queue.close_receivers(error, now_ms, step)
+        self._put([each.row for each in changed], step)
 
     def _check_forwarding(self, settings: QueueSettings, before: QueueSettings | None) -> None:
         """Raise `ArgumentError` if messages cannot go where these settings say; what was so before may stay.
@@ -115,23 +106,14 @@ class Administration:
         """
         if settings.forward_to is not None and settings.requires_session:
             raise ArgumentError("ForwardTo must be left out: an entity with sessions cannot forward its messages")
-        for name in ("forward_to", "forward_dead_letters_to"):
+        for name, element in FORWARDING.items():
             target = getattr(settings, name)
-            if target is not None and target != getattr(before, name, None):
-                self._check_target(FORWARDING[name], target)
-
-    def _check_target(self, element: str, target: str) -> None:
-        # It may be the entity itself, as in the service: that ends after four hops, as every ring.
-        try:
-            self._registry.find(target)
-        except EntityNotFound as error:
-            raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
-
-    def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
-        try:
-            queue.check_receivable()
-        except (EntityDisabled, NotAllowed) as error:
-            queue.close_receivers(error, now_ms, step)
+            if target is None or target == getattr(before, name, None):
+                continue
+            try:  # It may be the entity itself, as in the service: that ends after four hops, as every ring.
+                self._registry.find(target)
+            except EntityNotFound as error:
+                raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
 
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
         self.remove(self._registry.find_whole(command.path), now_ms, step)
@@ -161,12 +143,12 @@ class Administration:
 
     def _create_rule(self, command: CreateRule, now_ms: int, step: Step) -> None:
         subscription = self._subscription(command.path)
-        self._put([self._registry.create_rule(subscription, command.rule, now_ms)], command, step)
+        self._put([self._registry.create_rule(subscription, command.rule, now_ms)], step)
         subscription.touch(now_ms)
 
     def _update_rule(self, command: UpdateRule, now_ms: int, step: Step) -> None:
         subscription = self._subscription(command.path)
-        self._put([self._registry.update_rule(subscription, command.rule, now_ms)], command, step)
+        self._put([self._registry.update_rule(subscription, command.rule, now_ms)], step)
         subscription.touch(now_ms)
 
     def _delete_rule(self, command: DeleteRule, now_ms: int, step: Step) -> None:
@@ -177,8 +159,7 @@ class Administration:
         step.reply(Done())
 
     def _get_rule(self, command: GetRule, now_ms: int, step: Step) -> None:
-        rule = self._registry.find_rule(self._subscription(command.path), command.name)
-        step.reply(RuleFound(rule))
+        step.reply(self._registry.find_rule(self._subscription(command.path), command.name))
 
     def _list_rules(self, command: ListRules, now_ms: int, step: Step) -> None:
         found = [stored.rule for stored in self._subscription(command.path).rules.values()]
@@ -190,25 +171,24 @@ class Administration:
     def _get(self, command: GetEntity, now_ms: int, step: Step) -> None:
         entity = self._registry.find_whole(command.path)
         if isinstance(entity, Topic):
-            step.reply(TopicFound(topic_description(entity)))
+            step.reply(topic_description(entity))
         elif isinstance(entity, Subscription):
-            step.reply(SubscriptionFound(subscription_description(entity)))
+            step.reply(subscription_description(entity))
         elif isinstance(entity, Queue):
-            step.reply(QueueFound(queue_description(entity)))
+            step.reply(queue_description(entity))
 
     def _list_queues(self, command: ListQueues, now_ms: int, step: Step) -> None:
         page, has_more = _page(self._registry.queues(), command.skip, command.top, _path)
-        step.reply(QueuesFound(tuple(map(queue_description, page)), has_more))
+        step.reply(EntitiesFound(tuple(map(queue_description, page)), has_more))
 
     def _list_topics(self, command: ListTopics, now_ms: int, step: Step) -> None:
         page, has_more = _page(self._registry.topics(), command.skip, command.top, _path)
-        step.reply(TopicsFound(tuple(map(topic_description, page)), has_more))
+        step.reply(EntitiesFound(tuple(map(topic_description, page)), has_more))
 
     def _list_subscriptions(self, command: ListSubscriptions, now_ms: int, step: Step) -> None:
         there = self._registry.find_topic(command.topic).subscriptions.values()
         page, has_more = _page(there, command.skip, command.top, _path)
-        found = tuple(map(subscription_description, page))
-        step.reply(SubscriptionsFound(found, has_more))
+        step.reply(EntitiesFound(tuple(map(subscription_description, page)), has_more))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         CreateQueue: _create_queue,
@@ -241,7 +221,7 @@ _KEPT = {
 
 
 def _check_kept(entity: MessagingEntity, settings: QueueSettings | TopicSettings) -> None:
-    """Raise `ArgumentError` if something is to change that is decided when an entity is made."""
+    """Raise `ArgumentError` if something is to change that is fixed when an entity is created."""
     assert isinstance(entity, Queue | Topic)
     for name, what in _KEPT.items():
         if getattr(settings, name, None) != getattr(entity.settings, name, None):

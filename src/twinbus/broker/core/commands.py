@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from typing import Generic, Never, TypeVar
 
 from twinbus.broker.core.replies import (
+    EntitiesFound,
     LocksRenewed,
     MessagesFound,
-    QueueFound,
-    QueuesFound,
-    RuleFound,
+    QueueDescription,
     RulesFound,
     SessionsFound,
     SessionStateFound,
-    SubscriptionFound,
-    SubscriptionsFound,
-    TopicFound,
-    TopicsFound,
+    SubscriptionDescription,
+    TopicDescription,
 )
 from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
@@ -102,7 +99,7 @@ class DeleteRule(Command[Done]):
 
 
 @dataclass(frozen=True, slots=True)
-class GetRule(Command[RuleFound]):
+class GetRule(Command[Rule]):
     """Ask for a rule."""
 
     path: str
@@ -133,14 +130,14 @@ class FindEntity(Command[Done]):
 
 
 @dataclass(frozen=True, slots=True)
-class GetEntity(Command[QueueFound | TopicFound | SubscriptionFound]):
+class GetEntity(Command[QueueDescription | TopicDescription | SubscriptionDescription]):
     """Ask for an entity's settings and counts."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class ListQueues(Command[QueuesFound]):
+class ListQueues(Command[EntitiesFound[QueueDescription]]):
     """Ask for up to `top` queues, by name, after the first `skip` of them."""
 
     skip: int
@@ -148,7 +145,7 @@ class ListQueues(Command[QueuesFound]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListTopics(Command[TopicsFound]):
+class ListTopics(Command[EntitiesFound[TopicDescription]]):
     """The same for topics."""
 
     skip: int
@@ -156,7 +153,7 @@ class ListTopics(Command[TopicsFound]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListSubscriptions(Command[SubscriptionsFound]):
+class ListSubscriptions(Command[EntitiesFound[SubscriptionDescription]]):
     """The same for the subscriptions of a topic."""
 
     topic: str

@@ -4,7 +4,7 @@ A reply is sent only when the changes it reports are committed. When a commit fa
 decided since can be trusted: every waiting request is refused, the machine is thrown away, and a new one
 is built from what the store really holds. When a read fails the machine is thrown away too, but what it has
 submitted may still be written: those requests get their true reply before the failure is announced.
-When a read finds damage, only that entity cannot be received from any more; all else goes on.
+When a read finds damage, only that entity cannot be received from any more; all else continues.
 
 The continuations of requests are kept here: a command and its reply are data, and `ask` takes the callable that gets
 the reply. The server and the simulator both run this class.
@@ -99,9 +99,9 @@ class CommitGate:
         self._committed = self._loaded = 0
         self._announced = False
         self.failure: str | None = None
-        """Why no work is taken at the moment; None while all is well."""
+        """Why no command is accepted at the moment; None while all is well."""
         self.full_disk: str | None = None
-        """Why no new messages are taken, while all else goes on; None while there is room."""
+        """Why no new messages are accepted, while all else continues; None while there is disk space."""
         self.unwritten_bytes = 0
         self.machine = self._load()
 
@@ -292,9 +292,9 @@ class CommitGate:
             case SendMessages() | SetSessionState() | CreateRule():
                 return True
             case CreateQueue(path) | CreateTopic(path):
-                return not self.machine.registry.holds(path)
+                return self.machine.registry.get(path) is None
             case CreateSubscription(topic, name):
-                return not self.machine.registry.holds(f"{topic}/Subscriptions/{name}")
+                return self.machine.registry.get(f"{topic}/Subscriptions/{name}") is None
             case SettleMessages(outcome=Abandon(properties) | Defer(properties)):
                 return bool(properties)
             case _:

@@ -142,6 +142,6 @@ def _service_annotations(row: MessageRow, locked_until_ms: int | None) -> tuple[
 
 
 def without_body(payload: bytes) -> bytes:
-    """The message without its body, for somebody who only wants to know about it."""
+    """The message without its body."""
     body = sections.walk(payload).body
     return payload if body is None else payload[: body[0]] + payload[body[1] :]

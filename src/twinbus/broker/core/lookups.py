@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from typing import assert_never
 
 from twinbus.broker.core.commands import (
     CancelScheduled,
@@ -13,8 +14,9 @@ from twinbus.broker.core.commands import (
     ReceiveDeferred,
 )
 from twinbus.broker.core.message_events import Cause, MessageEventKind
+from twinbus.broker.core.registry import as_queue, as_session_queue
 from twinbus.broker.core.replies import FoundRow, MessagesFound, SessionsFound, SessionStateFound, Step
-from twinbus.broker.entities.entity import MessagingEntity
+from twinbus.broker.entities.entity import EntityContext, MessagingEntity
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.operations import Done, ReceiveMode, Refused
@@ -28,12 +30,11 @@ from twinbus.broker.store.api import (
     Read,
     ReadRequest,
     RowsRead,
-    SessionRange,
     SessionsRead,
     SessionStateOf,
     StateRead,
 )
-from twinbus.errors import ArgumentError, EntityNotFound, MessageNotFound, NamespaceError, NotAllowed, ServerBusy
+from twinbus.errors import ArgumentError, EntityNotFound, MessageNotFound, NamespaceError, ServerBusy
 
 PEEK_COUNT_MAX = 250
 SESSIONS_MAX = 100
@@ -45,7 +46,8 @@ Lookup = PeekMessages | ReceiveDeferred | CancelScheduled | GetSessionState | Li
 
 
 class Lookups:
-    def __init__(self) -> None:
+    def __init__(self, context: EntityContext) -> None:
+        self._context = context
         self._waiting: dict[ReadRequest, deque[tuple[Lookup, int]]] = {}
         """Commands and their request ids, by what they wait for."""
         self._count = 0
@@ -61,132 +63,91 @@ class Lookups:
         """Ask for the rows that a command needs; raises if it cannot be done at all."""
         entity.check_intact()
         entity.touch(now_ms)
-        if isinstance(command, CancelScheduled):
-            self._wait_for(NamedRows(entity.entity_id, command.sequences), command, request_id, step)
-            return
-        queue = _as_queue(entity)
-        if isinstance(command, GetSessionState | ListSessions):
-            self._begin_sessions(command, request_id, queue, now_ms, step)
-            return
-        if isinstance(command, PeekMessages):
-            self._begin_peek(command, request_id, queue, step)
-            return
-        queue.check_receivable()
-        self._wait_for(NamedRows(queue.entity_id, command.sequences), command, request_id, step)
-
-    def _begin_peek(self, command: PeekMessages, request_id: int, queue: Queue, step: Step) -> None:
-        count = min(command.most, PEEK_COUNT_MAX)
-        if count < 1:
-            step.reply_to(request_id, MessagesFound(()))
-            return
-        bounds = (command.from_sequence, count, PEEK_BYTES_MAX)
-        if command.session_id is None:
-            self._wait_for(RangeRows(queue.entity_id, *bounds), command, request_id, step)
-        else:
-            self._wait_for(SessionRange(queue.entity_id, command.session_id, *bounds), command, request_id, step)
-
-    def _begin_sessions(
-        self, command: GetSessionState | ListSessions, request_id: int, queue: Queue, now_ms: int, step: Step
-    ) -> None:
-        if not isinstance(queue, SessionQueue):
-            raise NotAllowed(f"'{command.path}' has no sessions")
-        if isinstance(command, ListSessions):
-            most = min(command.top, SESSIONS_MAX)
-            request = KnownSessions(queue.entity_id, command.updated_after_ms, command.skip, most)
-            self._wait_for(request, command, request_id, step)
-            return
-        queue.check_locked(command.session_id, now_ms, command.holder)
-        if command.session_id in queue.unwritten_states:  # what is told must be durable
-            self._count_one()
-            self._for_commit.append((queue.unwritten_states[command.session_id], command, request_id))
-        else:
-            wanted = SessionStateOf(queue.entity_id, command.session_id, queue.recent.known)
-            self._wait_for(wanted, command, request_id, step)
+        request: ReadRequest
+        match command:
+            case CancelScheduled():
+                request = NamedRows(entity.entity_id, command.sequences)
+            case ReceiveDeferred():
+                as_queue(entity).check_receivable()
+                request = NamedRows(entity.entity_id, command.sequences)
+            case PeekMessages():
+                queue, count = as_queue(entity), min(command.most, PEEK_COUNT_MAX)
+                if count < 1:
+                    step.reply_to(request_id, MessagesFound(()))
+                    return
+                request = RangeRows(queue.entity_id, command.from_sequence, count, PEEK_BYTES_MAX, command.session_id)
+            case ListSessions():
+                queue, most = as_session_queue(entity), min(command.top, SESSIONS_MAX)
+                request = KnownSessions(queue.entity_id, command.updated_after_ms, command.skip, most)
+            case GetSessionState(_, name, holder):
+                queue = as_session_queue(entity)
+                queue.check_locked(name, now_ms, holder)
+                if name in queue.unwritten_states:  # what is reported must be durable
+                    self._count_one()
+                    self._for_commit.append((queue.unwritten_states[name], command, request_id))
+                    return
+                request = SessionStateOf(queue.entity_id, name, queue.recent.known)
+            case _:
+                assert_never(command)
+        self._count_one()
+        self._waiting.setdefault(request, deque()).append((command, request_id))
+        step.reads.append(request)
 
     def _count_one(self) -> None:
         if self._count >= WAITING_READS_MAX:
             raise ServerBusy(f"{WAITING_READS_MAX} reads are waiting already; try again later")
         self._count += 1
 
-    def _wait_for(self, request: ReadRequest, command: Lookup, request_id: int, step: Step) -> None:
-        self._count_one()
-        self._waiting.setdefault(request, deque()).append((command, request_id))
-        step.reads.append(request)
-
     # --- rows are here ---
 
-    def resume(self, entity: MessagingEntity | None, read: Read, committed: int, now_ms: int, step: Step) -> None:
+    def resume(self, entity: MessagingEntity | None, read: Read, now_ms: int, step: Step) -> None:
         """Do the command that asked for these rows first; only if one did (`is_reading`)."""
-        command, request_id = self._take(read.request)
+        waiting = self._waiting[read.request]
+        command, request_id = waiting.popleft()
+        self._count -= 1
+        if not waiting:
+            del self._waiting[read.request]
         try:
             if entity is None:
                 raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
             if isinstance(read, RowsRead):
-                self._carry_out(command, request_id, entity, read, committed, now_ms, step)
+                self._carry_out(command, request_id, entity, read, now_ms, step)
             elif not isinstance(read, IdsRead):
                 entity.recent.read_ended(read.request)
                 step.reply_to(request_id, _reply_to(command, read))
         except NamespaceError as error:
             step.reply_to(request_id, Refused(error))
 
-    def _take(self, request: ReadRequest) -> tuple[Lookup, int]:
-        waiting = self._waiting[request]
-        found = waiting.popleft()
-        self._count -= 1
-        if not waiting:
-            del self._waiting[request]
-        return found
-
     def _carry_out(
-        self,
-        command: Lookup,
-        request_id: int,
-        entity: MessagingEntity,
-        read: RowsRead,
-        committed: int,
-        now_ms: int,
-        step: Step,
+        self, command: Lookup, request_id: int, entity: MessagingEntity, read: RowsRead, now_ms: int, step: Step
     ) -> None:
         recent = entity.recent
         rows = [row for row in read.rows if not recent.removed_since(row.sequence, read.as_of)]
         changed = max((recent.changed_at(row.sequence) for row in rows), default=0)
         recent.read_ended(read.request)
         if isinstance(command, PeekMessages):
-            self._show(command, request_id, entity, rows, read, now_ms, step)
+            visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
+            if visible or read.complete:
+                step.reply_to(request_id, MessagesFound(tuple(FoundRow(row, None, None) for row in visible)))
+            else:  # everything that was read is gone by now; an empty reply would mean that there is nothing
+                onward = replace(command, from_sequence=read.rows[-1].sequence + 1)
+                self.begin(onward, request_id, entity, now_ms, step)
         elif isinstance(command, CancelScheduled):
             _cancel(command, request_id, entity, rows, step)
         elif not isinstance(command, ReceiveDeferred):
             raise AssertionError(f"{command!r:.100} needs no rows")
         elif changed <= read.as_of:
-            _lend_deferred(command, request_id, _as_queue(entity), rows, now_ms, step)
-        elif changed <= committed:
+            _lend_deferred(command, request_id, as_queue(entity), rows, now_ms, step)
+        elif changed <= self._context.committed:
             self.begin(command, request_id, entity, now_ms, step)  # read before a change to them: look again
         else:
             self._count += 1
             self._for_commit.append((changed, command, request_id))
 
-    def _show(
-        self,
-        command: PeekMessages,
-        request_id: int,
-        entity: MessagingEntity,
-        rows: list[MessageRow],
-        read: RowsRead,
-        now_ms: int,
-        step: Step,
-    ) -> None:
-        visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
-        if not visible and not read.complete:
-            # Everything that was read is gone by now; nothing found would mean that there is nothing.
-            onward = replace(command, from_sequence=read.rows[-1].sequence + 1)
-            self.begin(onward, request_id, entity, now_ms, step)
-            return
-        step.reply_to(request_id, MessagesFound(tuple(FoundRow(row, None, None) for row in visible)))
-
     # --- what else may happen ---
 
     def take_committed(self, number: int) -> list[tuple[ReceiveDeferred | GetSessionState, int]]:
-        """Those for whom the disk has everything now; they have to begin again."""
+        """Commands whose rows or states are on disk by now, with their request ids; they have to begin again."""
         if not self._for_commit:
             return []
         ready = [(command, request_id) for wanted, command, request_id in self._for_commit if wanted <= number]
@@ -195,7 +156,7 @@ class Lookups:
         return ready
 
     def refuse(self, entity_id: int, error: NamespaceError, step: Step) -> None:
-        """Refuse everybody who waits for rows of an entity."""
+        """Refuse all commands that wait for rows of an entity."""
         for request in [request for request in self._waiting if request.entity_id == entity_id]:
             commands = self._waiting.pop(request)
             self._count -= len(commands)
@@ -208,12 +169,6 @@ def _reply_to(command: Lookup, read: SessionsRead | StateRead) -> SessionStateFo
         return SessionStateFound(read.state)
     skip = command.skip if isinstance(command, ListSessions) else 0
     return SessionsFound(read.names, skip + len(read.names))
-
-
-def _as_queue(entity: MessagingEntity) -> Queue:
-    if not isinstance(entity, Queue):
-        raise NotAllowed(f"'{entity.row.path}' is a topic: its messages are in its subscriptions")
-    return entity
 
 
 def _lend_deferred(
@@ -243,7 +198,7 @@ def _lend_deferred(
 def _cancel(
     command: CancelScheduled, request_id: int, entity: MessagingEntity, rows: list[MessageRow], step: Step
 ) -> None:
-    # In a topic a large send waits for its turn in the same state, though nobody has scheduled it: due at once.
+    # In a topic a large send waits for its turn in the same state, though it was not scheduled: due at once.
     scheduled = [row for row in rows if row.state is MessageState.SCHEDULED and row.due_at_ms]
     _check_all_found(command.sequences, scheduled, "scheduled")
     for row in scheduled:

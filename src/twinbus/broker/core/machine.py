@@ -36,15 +36,15 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.lookups import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
-from twinbus.broker.core.registry import Registry
-from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Committing, LocksRenewed, Step
-from twinbus.broker.core.timers import EntityTimers
-from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity, no_copy_delays
+from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
+from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
+from twinbus.broker.entities.entity import CopyDelays, MessagingEntity
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settlement import settle
+from twinbus.broker.entities.timers import Timers
 from twinbus.broker.entities.topic import Topic
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Done, Refused, SenderOpened, Settled
@@ -63,7 +63,7 @@ from twinbus.broker.store.api import (
 )
 from twinbus.errors import EntityNotFound, InternalError, NamespaceError, NotAllowed, OptionsError
 
-Kind = TypeVar("Kind", bound=Committing)
+Kind = TypeVar("Kind", bound=MessagingEntity)
 
 
 class NamespaceMachine:
@@ -74,31 +74,29 @@ class NamespaceMachine:
         new_token: Callable[[], bytes],
         window_limits: WindowLimits | None = None,
         records_events: bool = False,
-        copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays,
+        copy_delays: Callable[[int], CopyDelays | None] = lambda _now_ms: None,
         work_per_step: int = WORK_PER_STEP,
     ) -> None:
         """`records_events`: steps have what happens to messages. `copy_delays`: which copies are late at a time.
 
-        `work_per_step`: with so much done, a step leaves to others what can wait.
+        `work_per_step`: a step that has done this much leaves what can wait to later steps.
         """
         self._records_events = records_events
         self._work_per_step = work_per_step
-        context = EntityContext(new_token, window_limits or WindowLimits(), copy_delays=copy_delays)
-        self.registry = Registry(stored, context)
+        self.registry = Registry(stored, new_token, window_limits or WindowLimits(), copy_delays)
         self._number = stored.last_number
-        self._committed = stored.last_number
-        self._administration = Administration(self.registry, lambda: self._committed)
+        self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
-        self._lookups = Lookups()
-        self._timers = EntityTimers()
-        self._unconfirmed: deque[tuple[int, tuple[Committing, ...]]] = deque()
-        self._touched: dict[int, Committing] = {}
+        self._lookups = Lookups(self.registry.context)
+        self._timers: Timers[int] = Timers()
+        self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
+        self._touched: dict[int, MessagingEntity] = {}
         for entity in self.registry.all():
             self._touch(entity)
         self._set_timers()
 
     def messages_per_step(self, path: str) -> int | None:
-        """How many messages for an entity fit well into one step; None: any number. More of them had to line up."""
+        """How many messages for an entity fit well into one step; None: any number."""
         work, entity = 0.0, self.registry.get(path)
         if isinstance(entity, Queue) and entity.destination is not None:
             work, entity = HOP_WORK, self.registry.get(entity.destination)
@@ -111,7 +109,7 @@ class NamespaceMachine:
         return self._timers.next_ms()
 
     def hold_copies(self, is_paused: bool) -> None:
-        """Let topics hand on nothing that is stored in them, or let them go on: copies need room."""
+        """Pause or resume the distribution of messages that are stored in topics: copies need disk space."""
         for topic in self.registry.topics():
             self._touch(topic).is_paused = is_paused
         self._set_timers()
@@ -148,7 +146,7 @@ class NamespaceMachine:
         for request in step.reads:
             reading = self.registry.by_id(request.entity_id)
             if reading is not None:
-                reading.recent.read_began((request,))
+                reading.recent.read_began(request)
         self._set_timers()
 
     def _touch(self, entity: Kind) -> Kind:
@@ -158,15 +156,14 @@ class NamespaceMachine:
 
     def _set_timers(self) -> None:
         for entity_id, entity in self._touched.items():
-            self._timers.set(entity_id, entity.next_wake_ms())
+            self._timers.set_earlier(entity_id, entity.next_wake_ms())
         self._touched.clear()
 
     def _find(self, path: str, step: Step) -> MessagingEntity:
         return self._touch(self.registry.find_or_make(path, step))
 
     def _find_queue(self, path: str, step: Step) -> Queue:
-        self._find(path, step)
-        return self.registry.find_queue(path)
+        return as_queue(self._find(path, step))
 
     # --- entities ---
 
@@ -275,19 +272,13 @@ class NamespaceMachine:
 
     # --- sessions ---
 
-    def _find_sessions(self, path: str, step: Step) -> SessionQueue:
-        queue = self._find_queue(path, step)
-        if not isinstance(queue, SessionQueue):
-            raise NotAllowed(f"'{path}' has no sessions")
-        return queue
-
     def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
-        queue = self._find_sessions(command.path, step)
+        queue = as_session_queue(self._find(command.path, step))
         until_ms = queue.renew_session(command.session_id, now_ms, command.holder)
         step.reply(LocksRenewed((until_ms,)))
 
     def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
-        queue = self._find_sessions(command.path, step)
+        queue = as_session_queue(self._find(command.path, step))
         queue.set_state(command.session_id, command.state, now_ms, step, holder=command.holder)
         step.reply(Done())
 
@@ -308,7 +299,7 @@ class NamespaceMachine:
         if entity is not None:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
-            self._lookups.resume(entity, read, self._committed, now_ms, step)
+            self._lookups.resume(entity, read, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
@@ -318,7 +309,7 @@ class NamespaceMachine:
                 entity.sessions_read(read, now_ms, step)
 
     def _read_failed(self, failed: ReadFailed, now_ms: int, step: Step) -> None:
-        """What is stored of an entity is damaged: nobody reads it any more. It can be sent to, and all else goes on."""
+        """The stored messages of an entity are damaged: they are not read any more; all else continues."""
         entity_id = failed.request.entity_id
         entity = self.registry.by_id(entity_id)
         if entity is None:
@@ -350,8 +341,8 @@ class NamespaceMachine:
                 break  # the timers of the others are still set
 
     def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
-        self._committed = command.number
-        written: dict[int, Committing] = {}
+        self.registry.context.committed = command.number
+        written: dict[int, MessagingEntity] = {}
         while self._unconfirmed and self._unconfirmed[0][0] <= command.number:
             for entity in self._unconfirmed.popleft()[1]:
                 written[entity.entity_id] = entity

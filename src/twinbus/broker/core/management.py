@@ -37,7 +37,7 @@ from twinbus.broker.core.replies import (
     SessionsFound,
     SessionStateFound,
 )
-from twinbus.broker.core.rule_requests import read_rule, rule_name, write_rule
+from twinbus.broker.core.rule_requests import read_rule, read_text, rule_name, write_rule
 from twinbus.broker.links.request_messages import Request, failure_response, management_response
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import (
@@ -192,10 +192,7 @@ def _session(body: dict[Any, Any]) -> str:
 
 
 def _session_or_none(body: dict[Any, Any]) -> str | None:
-    session_id = body.get("session-id")
-    if session_id is not None and not isinstance(session_id, str):
-        raise ArgumentError(f"session-id must be a string, got {type(session_id).__name__}")
-    return None if session_id is None else str(session_id)
+    return read_text(body, "session-id")
 
 
 def _whole_number(body: dict[Any, Any], field: str) -> int:

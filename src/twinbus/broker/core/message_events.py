@@ -65,7 +65,7 @@ class MessageEvent:
         self.cause = cause
         self.reason = reason
         self.until_ms = until_ms
-        """When those who wait for it wake; 0: they do not wait."""
+        """When scheduled messages become due; 0: they are not scheduled."""
         self.message_ids: list[str] = []
         self.session_ids: list[str] = []
         self.sizes: list[int] = []
@@ -104,7 +104,7 @@ class MessageEvents:
     def of(
         self, what: MessageEventKind, path: str, cause: str = "", reason: str = "", until_ms: int = 0
     ) -> MessageEvent:
-        """Where messages are to be added to which this happens too."""
+        """The event of this kind; messages to which it happens too are added to it."""
         key = (what, path, cause, reason, until_ms)
         found = self._found.get(key)
         if found is None:
@@ -121,7 +121,7 @@ class MessageEvents:
             self.of(what, path, cause, reason).add_rows(rows)
 
     def unnamed(self, what: MessageEventKind, path: str, count: int, size: int = 0) -> None:
-        """It happened to so many messages, nobody knows to which."""
+        """It happened to this many messages, which are not known by name."""
         found = self.of(what, path)
         found.count += count
         found.bytes += size

@@ -7,13 +7,12 @@ their dead-letter queues and their rules. `parent_id` says what belongs to what.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities import rules
-from twinbus.broker.entities.entity import EntityContext, MessagingEntity
+from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity
 from twinbus.broker.entities.forwarding import Forwarder
 from twinbus.broker.entities.queue import DeadLetterQueue, Queue, TransferDeadLetterQueue
 from twinbus.broker.entities.rules import DEFAULT_RULE, Rule
@@ -21,8 +20,9 @@ from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
 from twinbus.broker.entities.subscription import SessionSubscription, Subscription, compile_rule
 from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
+from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
 TRANSFER_SUFFIX = "/$transfer/$deadletterqueue"
@@ -46,29 +46,40 @@ Kind = TypeVar("Kind", bound=MessagingEntity)
 
 
 def has_sessions(row: EntityRow) -> bool:
-    """Whether it is a queue or subscription with sessions; one whose settings make no sense is refused elsewhere."""
+    """Whether it is a queue or subscription with sessions; invalid settings are refused elsewhere."""
     return '"requires_session":true' in row.settings
 
 
-def _is_correlation(rule: Rule) -> bool:
-    return isinstance(rule.filter, rules.CorrelationFilter)
+def as_queue(entity: MessagingEntity) -> Queue:
+    """What can be received from: a queue, a subscription or a dead-letter queue."""
+    if not isinstance(entity, Queue):
+        raise NotAllowed(f"'{entity.row.path}' is a topic: its messages are in its subscriptions")
+    return entity
+
+
+def as_session_queue(entity: MessagingEntity) -> SessionQueue:
+    queue = as_queue(entity)
+    if not isinstance(queue, SessionQueue):
+        raise NotAllowed(f"'{queue.row.path}' has no sessions")
+    return queue
 
 
 class Registry:
     """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
-    def __init__(self, stored: StoredNamespace, context: EntityContext) -> None:
-        self._context = replace(context, forwarder=Forwarder(self))
+    def __init__(
+        self,
+        stored: StoredNamespace,
+        new_token: Callable[[], bytes],
+        window_limits: WindowLimits,
+        copy_delays: Callable[[int], CopyDelays | None],
+    ) -> None:
+        self.context = EntityContext(new_token, window_limits, copy_delays, Forwarder(self), stored.last_number)
         self._by_path: dict[str, MessagingEntity] = {}
         self._by_id: dict[int, MessagingEntity] = {}
         self._counted = 0
         self._next_id = stored.next_entity_id
         self._summaries = stored.summaries
-        self._committed = stored.last_number
-        self._open_stored(stored)
-        self._summaries = {}
-
-    def _open_stored(self, stored: StoredNamespace) -> None:
         parts: dict[int | None, list[EntityRow]] = defaultdict(list)
         for row in stored.entities:
             parts[row.parent_id].append(row)
@@ -76,60 +87,50 @@ class Registry:
             if row.kind == TOPIC:
                 self._open_topic(row, parts)
             elif row.kind == QUEUE:
-                queue = self._open_queue(row, self._open_grave(row, parts[row.entity_id]))
-                self._open_transfers(queue, parts[row.entity_id])
+                self._open_queue(row, parts[row.entity_id])
             else:
                 raise StoreDamaged(f"'{row.path}' is a {row.kind}, which this version does not know")
+        self._summaries = {}
 
-    def _open_topic(self, row: EntityRow, parts: dict[int | None, list[EntityRow]]) -> Topic:
-        topic = self._enter(Topic(row, self._summary(row), self._context, committed=self._committed))
+    def _open_topic(self, row: EntityRow, parts: dict[int | None, list[EntityRow]]) -> None:
+        topic = self._enter(Topic(row, self._summary(row), self.context))
         self._counted += 1
         for part in parts[row.entity_id]:
             own = parts[part.entity_id]
-            subscription = self._open_subscription(part, topic, self._open_grave(part, own))
-            self._open_transfers(subscription, own)
+            subscription = self._open_subscription(part, topic, own)
             for rule_row in own:
                 if rule_row.kind == RULE:
                     topic.put_rule(rule_row, compile_rule(subscription, rules.from_text(rule_row.settings)))
-        return topic
 
-    def _open_grave(self, row: EntityRow, parts: Iterable[EntityRow]) -> DeadLetterQueue:
-        for part in parts:
-            if part.kind == DEAD_LETTER_QUEUE:
-                return self._open_dead_letters(part)
-        raise StoreDamaged(f"the {row.kind} '{row.path}' has no dead-letter queue")
+    def _open_queue(self, row: EntityRow, parts: list[EntityRow]) -> None:
+        self._counted += 1
+        kind, dead_letter = SessionQueue if has_sessions(row) else Queue, self._open_dead_letter_queue(row, parts)
+        self._enter_with_dead_letters(kind(row, self._summary(row), self.context, dead_letter), dead_letter, parts)
 
-    def _open_dead_letters(self, row: EntityRow) -> DeadLetterQueue:
-        kind = DeadLetterQueue if row.kind == DEAD_LETTER_QUEUE else TransferDeadLetterQueue
-        return self._enter(kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+    def _open_subscription(self, row: EntityRow, topic: Topic, parts: list[EntityRow]) -> Subscription:
+        kind = SessionSubscription if has_sessions(row) else Subscription
+        dead_letter = self._open_dead_letter_queue(row, parts)
+        subscription = kind(row, self._summary(row), self.context, dead_letter, topic)
+        topic.subscriptions[subscription.name.lower()] = subscription
+        self._enter_with_dead_letters(subscription, dead_letter, parts)
+        return subscription
 
-    def _give_transfers(self, owner: Queue, row: EntityRow) -> DeadLetterQueue:
-        dead_letters = self._open_dead_letters(row)
-        owner.transfer_dead_letter, dead_letters.owner = dead_letters, owner
-        return dead_letters
+    def _open_dead_letter_queue(self, owner: EntityRow, parts: list[EntityRow]) -> DeadLetterQueue:
+        for row in parts:
+            if row.kind == DEAD_LETTER_QUEUE:
+                return self._enter(DeadLetterQueue(row, self._summary(row), self.context, None))
+        raise StoreDamaged(f"the {owner.kind} '{owner.path}' has no dead-letter queue")
 
-    def _open_transfers(self, queue: Queue, parts: Iterable[EntityRow]) -> None:
+    def _enter_with_dead_letters(self, queue: Queue, dead_letter: DeadLetterQueue, parts: list[EntityRow]) -> None:
+        dead_letter.owner = self._enter(queue)
         for part in parts:
             if part.kind == TRANSFER_QUEUE:
-                self._give_transfers(queue, part)
+                self._open_transfer_queue(queue, part)
 
-    def _open_queue(self, row: EntityRow, dead_letter: DeadLetterQueue) -> Queue:
-        self._counted += 1
-        kind = SessionQueue if has_sessions(row) else Queue
-        queue = kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
-        dead_letter.owner = queue
-        return self._enter(queue)
-
-    def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: DeadLetterQueue) -> Subscription:
-        kind = SessionSubscription if has_sessions(row) else Subscription
-        subscription = self._enter(
-            kind(
-                row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter, topic=topic
-            )
-        )
-        topic.subscriptions[subscription.name.lower()] = subscription
-        dead_letter.owner = subscription
-        return subscription
+    def _open_transfer_queue(self, owner: Queue, row: EntityRow) -> Queue:
+        dead_letters = TransferDeadLetterQueue(row, self._summary(row), self.context, None)
+        owner.transfer_dead_letter, dead_letters.owner = dead_letters, owner
+        return self._enter(dead_letters)
 
     def _summary(self, row: EntityRow) -> EntitySummary:
         return self._summaries.get(row.entity_id, _EMPTY)
@@ -152,10 +153,6 @@ class Registry:
         """The entity of that name, if there is one."""
         return self._by_path.get(path.lower())
 
-    def holds(self, path: str) -> bool:
-        """Whether there is an entity of that name."""
-        return path.lower() in self._by_path
-
     def find_or_make(self, path: str, step: Step) -> MessagingEntity:
         """An entity, and if it is only the transfer dead letters that are missing, those too."""
         if path.lower() not in self._by_path and path.lower().endswith(TRANSFER_SUFFIX):
@@ -169,18 +166,13 @@ class Registry:
         owner = self._by_id[queue.row.parent_id or 0] if queue.dead_letter is None else queue
         assert isinstance(owner, Queue)
         if owner.transfer_dead_letter is None:
-            (transfer_id,) = self._take_ids(1)
-            row = self._grave_row(transfer_id, owner.row, TRANSFER_SUFFIX, TRANSFER_QUEUE)
+            row = self._dead_letter_row(owner.row, TRANSFER_SUFFIX, TRANSFER_QUEUE)
             step.changes.append(PutEntity(row))
-            return self._give_transfers(owner, row)
+            return self._open_transfer_queue(owner, row)
         return owner.transfer_dead_letter
 
     def find_queue(self, path: str) -> Queue:
-        """What can be received from: a queue, a subscription or a dead-letter queue."""
-        entity = self.find(path)
-        if not isinstance(entity, Queue):
-            raise NotAllowed(f"'{path}' is a topic: its messages are in its subscriptions")
-        return entity
+        return as_queue(self.find(path))
 
     def find_topic(self, path: str) -> Topic:
         entity = self.find(path)
@@ -224,27 +216,22 @@ class Registry:
 
     # --- making ---
 
-    def create_queue(self, path: str, settings: QueueSettings, committed: int, now_ms: int) -> list[EntityRow]:
+    def create_queue(self, path: str, settings: QueueSettings, now_ms: int) -> list[EntityRow]:
         """A new queue and its dead-letter queue, as rows to write."""
         self._check_new(path, "queue", settings)
-        self._committed = committed
-        queue_id, dead_letter_id = self._take_ids(2)
-        text = settings.to_text()
-        queue_row = EntityRow(queue_id, path, QUEUE, None, text, now_ms, now_ms)
-        dead_row = self._grave_row(dead_letter_id, queue_row)
-        self._open_queue(queue_row, self._open_dead_letters(dead_row))
-        return [queue_row, dead_row]
+        row = EntityRow(self._take_id(), path, QUEUE, None, settings.to_text(), now_ms, now_ms)
+        dead_row = self._dead_letter_row(row, DEAD_LETTER_SUFFIX, DEAD_LETTER_QUEUE)
+        self._open_queue(row, [dead_row])
+        return [row, dead_row]
 
-    def create_topic(self, path: str, settings: TopicSettings, committed: int, now_ms: int) -> list[EntityRow]:
+    def create_topic(self, path: str, settings: TopicSettings, now_ms: int) -> EntityRow:
         self._check_new(path, "topic", settings)
-        self._committed = committed
-        (topic_id,) = self._take_ids(1)
-        row = EntityRow(topic_id, path, TOPIC, None, settings.to_text(), now_ms, now_ms)
+        row = EntityRow(self._take_id(), path, TOPIC, None, settings.to_text(), now_ms, now_ms)
         self._open_topic(row, defaultdict(list))
-        return [row]
+        return row
 
     def create_subscription(
-        self, topic_path: str, name: str, settings: QueueSettings, rule: Rule | None, committed: int, now_ms: int
+        self, topic_path: str, name: str, settings: QueueSettings, rule: Rule | None, now_ms: int
     ) -> list[EntityRow]:
         """A new subscription, its dead-letter queue and its first rule, as rows to write."""
         topic = self.find_topic(topic_path)
@@ -253,12 +240,10 @@ class Registry:
             raise EntityAlreadyExists(f"the subscription '{name}' of '{topic.row.path}' exists already")
         if len(topic.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise QuotaExceeded(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions: delete one first")
-        self._committed = committed
-        subscription_id, dead_letter_id = self._take_ids(2)
         path = f"{topic.row.path}{SUBSCRIPTIONS}{name}"
-        row = EntityRow(subscription_id, path, SUBSCRIPTION, topic.entity_id, settings.to_text(), now_ms, now_ms)
-        dead_row = self._grave_row(dead_letter_id, row)
-        subscription = self._open_subscription(row, topic, self._open_dead_letters(dead_row))
+        row = EntityRow(self._take_id(), path, SUBSCRIPTION, topic.entity_id, settings.to_text(), now_ms, now_ms)
+        dead_row = self._dead_letter_row(row, DEAD_LETTER_SUFFIX, DEAD_LETTER_QUEUE)
+        subscription = self._open_subscription(row, topic, [dead_row])
         try:
             first = self.create_rule(subscription, rule or Rule(DEFAULT_RULE), now_ms)
         except Exception:
@@ -280,32 +265,29 @@ class Registry:
 
     def _put_rule(self, subscription: Subscription, rule: Rule, row: EntityRow | None, now_ms: int) -> EntityRow:
         check_part_name(rule.name, "rule")
-        rules.check_rule(rule)
+        if isinstance(rule.filter, rules.CorrelationFilter) and not any(rule.filter):
+            raise ArgumentError("a correlation filter needs at least one property to compare")
         rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
         entry = compile_rule(subscription, rule)
-        before = None if row is None else subscription.rules[rule.name.lower()].rule
-        if before is None or _is_correlation(rule) is not _is_correlation(before):
-            self._check_room(subscription.topic, rule)
-        if rule.action is not None and (before is None or before.action is None):
-            self._check_actions(subscription.topic)
+        self._check_room(subscription.topic, rule, None if row is None else subscription.rules[rule.name.lower()].rule)
         if row is None:
             path = f"{subscription.row.path}{RULES}{rule.name}"
-            (rule_id,) = self._take_ids(1)
-            row = EntityRow(rule_id, path, RULE, subscription.entity_id, "", now_ms, now_ms)
+            row = EntityRow(self._take_id(), path, RULE, subscription.entity_id, "", now_ms, now_ms)
         row = row._replace(settings=rules.to_text(rule), updated_at_ms=now_ms)
         subscription.topic.put_rule(row, entry)
         return row
 
-    def _check_room(self, topic: Topic, rule: Rule) -> None:
-        is_correlation = _is_correlation(rule)
-        there = topic.matcher.correlation_filters if is_correlation else topic.matcher.sql_filters
-        most = CORRELATION_FILTERS_MAX if is_correlation else SQL_FILTERS_MAX
-        if there >= most:
-            kind = "correlation" if is_correlation else "SQL"
-            raise QuotaExceeded(f"a topic has at most {most} {kind} filters: delete one first")
-
-    def _check_actions(self, topic: Topic) -> None:
-        if topic.matcher.actions >= ACTIONS_MAX:
+    def _check_room(self, topic: Topic, rule: Rule, before: Rule | None) -> None:
+        """Raise `QuotaExceeded` if there is no room for a rule in place of another one, if there was one."""
+        is_correlation = isinstance(rule.filter, rules.CorrelationFilter)
+        if before is None or isinstance(before.filter, rules.CorrelationFilter) is not is_correlation:
+            there = topic.matcher.correlation_filters if is_correlation else topic.matcher.sql_filters
+            most = CORRELATION_FILTERS_MAX if is_correlation else SQL_FILTERS_MAX
+            if there >= most:
+                kind = "correlation" if is_correlation else "SQL"
+                raise QuotaExceeded(f"a topic has at most {most} {kind} filters: delete one first")
+        adds_action = rule.action is not None and (before is None or before.action is None)
+        if adds_action and topic.matcher.actions >= ACTIONS_MAX:
             raise QuotaExceeded(f"the rules of a topic have at most {ACTIONS_MAX} actions: delete a rule that has one")
 
     def find_rule(self, subscription: Subscription, name: str) -> Rule:
@@ -321,22 +303,18 @@ class Registry:
             raise EntityAlreadyExists(f"the {there.row.kind} '{there.row.path}' exists already")
         if self._counted >= ENTITIES_MAX:
             raise QuotaExceeded(f"a namespace has at most {ENTITIES_MAX} queues and topics: delete one first")
-        if settings.partitioned and self._count_partitioned() >= PARTITIONED_MAX:
-            raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
+        if settings.partitioned:  # only queues and topics count: what belongs to them has their settings
+            top_level = (each for each in self._by_id.values() if each.row.parent_id is None)
+            if sum(each.settings.partitioned for each in top_level) >= PARTITIONED_MAX:
+                raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
 
-    def _count_partitioned(self) -> int:
-        """Queues and topics; what belongs to them has their settings, and is not counted again."""
-        return sum(each.settings.partitioned for each in self._by_id.values() if each.row.parent_id is None)
+    def _take_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
 
-    def _take_ids(self, count: int) -> range:
-        first = self._next_id
-        self._next_id += count
-        return range(first, first + count)
-
-    def _grave_row(
-        self, entity_id: int, owner: EntityRow, suffix: str = DEAD_LETTER_SUFFIX, kind: str = DEAD_LETTER_QUEUE
-    ) -> EntityRow:
-        return owner._replace(entity_id=entity_id, path=owner.path + suffix, kind=kind, parent_id=owner.entity_id)
+    def _dead_letter_row(self, owner: EntityRow, suffix: str, kind: str) -> EntityRow:
+        path = owner.path + suffix
+        return owner._replace(entity_id=self._take_id(), path=path, kind=kind, parent_id=owner.entity_id)
 
     # --- changing and removing ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from twinbus.broker.core.message_events import MessageEvents
 from twinbus.broker.entities.rules import Rule
@@ -17,6 +17,9 @@ from twinbus.broker.operations import (
     Settled,
 )
 from twinbus.broker.store.api import Change, MessageRow, ReadRequest
+
+if TYPE_CHECKING:
+    from twinbus.broker.entities.entity import MessagingEntity
 
 
 class QueueDescription(NamedTuple):
@@ -37,16 +40,6 @@ class QueueDescription(NamedTuple):
     """The last send, receive or change of settings that is known: only changes are remembered through a restart."""
     transfer_dead_letters: int = 0
     """What could not be forwarded."""
-
-
-class QueueFound(NamedTuple):
-    queue: QueueDescription
-
-
-class QueuesFound(NamedTuple):
-    queues: tuple[QueueDescription, ...]
-    has_more: bool
-    """Whether there are queues behind the last of these."""
 
 
 class SubscriptionDescription(NamedTuple):
@@ -74,26 +67,13 @@ class TopicDescription(NamedTuple):
     accessed_at_ms: int
 
 
-class TopicFound(NamedTuple):
-    topic: TopicDescription
+Description = TypeVar("Description", QueueDescription, TopicDescription, SubscriptionDescription)
 
 
-class TopicsFound(NamedTuple):
-    topics: tuple[TopicDescription, ...]
+class EntitiesFound(NamedTuple, Generic[Description]):
+    entities: tuple[Description, ...]
     has_more: bool
-
-
-class SubscriptionFound(NamedTuple):
-    subscription: SubscriptionDescription
-
-
-class SubscriptionsFound(NamedTuple):
-    subscriptions: tuple[SubscriptionDescription, ...]
-    has_more: bool
-
-
-class RuleFound(NamedTuple):
-    rule: Rule
+    """Whether there are more behind the last of these."""
 
 
 class RulesFound(NamedTuple):
@@ -137,7 +117,7 @@ class SessionsFound(NamedTuple):
 
 
 class Forwarded(NamedTuple):
-    """An entity has passed a message on to another one: for the meter, nobody asked."""
+    """An entity has forwarded a message to another one; the meter counts it."""
 
     path: str
     size: int
@@ -146,13 +126,13 @@ class Forwarded(NamedTuple):
 Reply = (
     Done
     | Refused
-    | QueueFound
-    | QueuesFound
-    | TopicFound
-    | TopicsFound
-    | SubscriptionFound
-    | SubscriptionsFound
-    | RuleFound
+    | QueueDescription
+    | TopicDescription
+    | SubscriptionDescription
+    | EntitiesFound[QueueDescription]
+    | EntitiesFound[TopicDescription]
+    | EntitiesFound[SubscriptionDescription]
+    | Rule
     | RulesFound
     | SenderOpened
     | Settled
@@ -176,19 +156,6 @@ class AddressedReply(NamedTuple):
 
     request_id: int
     reply: Reply
-
-
-class Committing(Protocol):
-    """An entity with changes in a step."""
-
-    @property
-    def entity_id(self) -> int: ...
-
-    def committed(self, number: int, now_ms: int, step: Step) -> None:
-        """Everything up to this number is durable."""
-
-    def next_wake_ms(self) -> int | None:
-        """When time next changes something there."""
 
 
 WORK_PER_STEP = 2_000
@@ -235,9 +202,9 @@ class Step:
         """Receivers that were closed by the namespace."""
         self.dropped: list[int] = []
         """Requests that are never answered: the receiver that made them is closed."""
-        self.touched: dict[int, Committing] = {}
+        self.touched: dict[int, MessagingEntity] = {}
         """Entities with changes in this step, by id."""
-        self.woken: list[Committing] = []
+        self.woken: list[MessagingEntity] = []
         """Entities that have to be woken soon, though no command was for them."""
         self.events = events
         """What happens to messages, true once the changes are committed; None: not recorded."""
@@ -255,5 +222,5 @@ class Step:
 
     @property
     def is_long(self) -> bool:
-        """Whether enough was done: everybody waits until it is over, so what can wait is left for another step."""
+        """Whether enough was done: all clients wait until it is over, so what can wait is left for another step."""
         return self.work >= self.work_max

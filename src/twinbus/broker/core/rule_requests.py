@@ -55,7 +55,7 @@ def _filter(description: dict[Any, Any]) -> Filter:
     if condition is not None:
         return SqlFilter(_expression(condition), _values(condition, "parameters"))
     if correlation is not None:
-        texts = {name: _text(correlation, name.replace("_", "-")) for name in _CORRELATION_TEXTS}
+        texts = {name: read_text(correlation, name.replace("_", "-")) for name in _CORRELATION_TEXTS}
         return CorrelationFilter(**texts, properties=_values(correlation, "properties"))
     if _part(description, "false-filter") is not None:
         return FalseFilter()
@@ -71,7 +71,8 @@ def _expression(part: dict[Any, Any]) -> str:
     return expression
 
 
-def _text(part: dict[Any, Any], name: str) -> str | None:
+def read_text(part: dict[Any, Any], name: str) -> str | None:
+    """A field that is a string; None if it is missing or null."""
     text = part.get(name)
     if text is not None and not isinstance(text, str):
         raise ArgumentError(f"{name} must be a string, got {type(text).__name__}")

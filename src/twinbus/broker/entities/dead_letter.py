@@ -9,7 +9,6 @@ from twinbus.broker.operations import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASO
 from twinbus.broker.store.api import MessageRow
 from twinbus.errors import DecodeError
 
-"""The application properties that say why a message was dead-lettered."""
 _REASONS = (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION)
 REASON_LENGTH_MAX = 4096
 """Of the reason for a dead letter, and of its description; the service truncates them too."""
@@ -56,32 +55,12 @@ def check_added_properties(row: MessageRow, properties: dict[str, Any] | None, *
     payload, counted = row.payload, properties
     if beside_reasons:
         counted = {name: value for name, value in properties.items() if name not in _REASONS}
-        payload = without_payload_properties(payload, [name for name in _REASONS if name in properties])
-    changed = with_payload_properties(payload, counted)
+        payload = without_properties(payload, [name for name in _REASONS if name in properties])
+    changed = with_properties(payload, counted)
     check_header_size(changed)
     return len(changed) - len(payload)
 
 
 def with_row_properties(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:
-    """A message with these application properties set.
-
-    One whose properties cannot be read keeps them: they are not checked when it is sent, and a message that could
-    neither be abandoned nor dead-lettered would block its queue.
-    """
-    return row._replace(payload=with_payload_properties(row.payload, properties))
-
-
-def with_payload_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:
-    """The same for the encoded message."""
-    try:
-        return with_properties(payload, properties)
-    except DecodeError:
-        return payload
-
-
-def without_payload_properties(payload: bytes, names: list[str]) -> bytes:
-    """The encoded message without these application properties."""
-    try:
-        return without_properties(payload, names)
-    except DecodeError:
-        return payload
+    """A message with these application properties set, if it can be read."""
+    return row._replace(payload=with_properties(row.payload, properties))

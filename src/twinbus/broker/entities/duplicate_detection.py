@@ -102,16 +102,3 @@ class DuplicateDetector:
                 command.source.cancel_transfer(command.row, step)
             else:
                 step.reply_to(pending.request_id, Refused(error))
-
-
-def keys_of(arrivals: tuple[Arrival, ...], *, with_partitions: bool) -> tuple[str, ...]:
-    """The keys of messages: their ids, in a partitioned entity together with the partition."""
-    if not with_partitions:
-        return tuple([arrival.message_id or "" for arrival in arrivals])
-    return tuple([_key_in_partition(arrival) for arrival in arrivals])
-
-
-def _key_in_partition(arrival: Arrival) -> str:
-    # The length makes the key unambiguous.
-    partition = arrival.partition_key or arrival.session_id or ""
-    return f"{len(partition)}/{partition}/{arrival.message_id}"

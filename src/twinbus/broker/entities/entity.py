@@ -15,12 +15,12 @@ from twinbus.broker.core.commands import SendMessages
 from twinbus.broker.core.message_events import MessageEventKind
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.due_scan import DueScan
-from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend, PendingTransfer, keys_of
+from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend, PendingTransfer
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.window import WindowLimits
-from twinbus.broker.message import Arrival, hops_of, time_to_live_ms, with_hops
+from twinbus.broker.message import Arrival, hops_of, with_hops
 from twinbus.broker.operations import Done, Refused
 from twinbus.broker.store.api import (
     AdvanceSequence,
@@ -53,21 +53,17 @@ CopyDelays = Callable[[str], int]
 """The delay of copies for a subscription, by its path, in ms; 0: none."""
 
 
-def no_copy_delays(_now_ms: int) -> CopyDelays | None:
-    """No copy is delayed."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntityContext:
     """What all entities of a namespace share."""
 
     new_token: Callable[[], bytes]
     window_limits: WindowLimits
-    forwarder: Forwarder | None = None
-    """Forwards messages between entities."""
-    copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays
+    copy_delays: Callable[[int], CopyDelays | None]
     """The delays of copies at a time; None: none is delayed."""
+    forwarder: Forwarder
+    committed: int
+    """The last change set that is known to be durable."""
 
 
 class HopCount(NamedTuple):
@@ -108,7 +104,7 @@ class MessagingEntity(ABC):
     row: EntityRow
     settings: QueueSettings | TopicSettings
 
-    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext) -> None:
         self.entity_id = row.entity_id
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
@@ -116,7 +112,7 @@ class MessagingEntity(ABC):
         """None after a start: unknown, so the time starts with the first check."""
         self.damage: str | None = None
         """Why its stored messages cannot be read; then nothing is read any more."""
-        self.recent = RecentChanges(committed)
+        self.recent = RecentChanges(context.committed)
         self.active = summary.active
         self.deferred = summary.deferred
         self.scheduled = summary.scheduled
@@ -165,11 +161,6 @@ class MessagingEntity(ABC):
     def accept_forwarded(self, arrival: Arrival, row: MessageRow, hop_count: HopCount, now_ms: int, step: Step) -> None:
         """Store a message that another entity, where it was `row`, forwards here; if it raises, nothing changed."""
 
-    @property
-    def _forwarder(self) -> Forwarder:
-        assert self._context.forwarder is not None
-        return self._context.forwarder
-
     def handle_send(self, command: SendMessages, now_ms: int, step: Step) -> None:
         """Store what is sent, or check for duplicates first; the reply has the result."""
         if self.settings.partitioned:
@@ -181,23 +172,24 @@ class MessagingEntity(ABC):
             self.duplicates.check(command, self.keys_of(command.arrivals), now_ms, step)
 
     def keys_of(self, arrivals: tuple[Arrival, ...]) -> tuple[str, ...]:
-        """The keys of messages for duplicate detection."""
-        return keys_of(arrivals, with_partitions=self.settings.partitioned)
+        """The keys of messages for duplicate detection: their ids, in a partitioned entity with the partition."""
+        if not self.settings.partitioned:
+            return tuple([arrival.message_id or "" for arrival in arrivals])
+        partitions = [arrival.partition_key or arrival.session_id or "" for arrival in arrivals]
+        named = zip(partitions, arrivals, strict=True)
+        return tuple([f"{len(partition)}/{partition}/{arrival.message_id}" for partition, arrival in named])
 
     def ids_read(self, read: IdsRead, now_ms: int, step: Step) -> None:
         """Carry out the sends whose ids were looked up."""
         for pending in self.duplicates.take(read) if self.duplicates is not None else ():
             if isinstance(pending.command, PendingTransfer):
-                self._forwarder.complete_transfer(self, pending, pending.command, now_ms, step)
+                self._context.forwarder.complete_transfer(self, pending, pending.command, now_ms, step)
                 continue
             try:
                 self.check_sendable()
                 step.reply_to(pending.request_id, Done(self._send_new(pending, step)))
             except NamespaceError as error:
                 step.reply_to(pending.request_id, Refused(error))
-        self._end_read(read)
-
-    def _end_read(self, read: IdsRead) -> None:
         self.recent.read_ended(read.request)
         if self.duplicates is not None:
             self.duplicates.forget()
@@ -366,10 +358,6 @@ class MessagingEntity(ABC):
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
         """Process rows that this entity requested itself."""
 
-    def _end_due_scan(self, read: RowsRead) -> None:
-        met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
-        self._due_scan.end(met[0] if met else None, read.next_time_ms)
-
 
 def check_partitions(arrivals: tuple[Arrival, ...]) -> None:
     """Raise `NotAllowed` for a message that would belong to two partitions."""
@@ -381,19 +369,6 @@ def check_partitions(arrivals: tuple[Arrival, ...]) -> None:
 def on_time_ms(due_at_ms: int | None, now_ms: int) -> int:
     """The enqueued time of a message that was due at `due_at_ms` and is enqueued now."""
     return due_at_ms if due_at_ms is not None and now_ms - due_at_ms <= LATE_MS else now_ms
-
-
-def activated(row: MessageRow, sequence: int, ceiling_ms: int | None, now_ms: int) -> MessageRow:
-    """A scheduled message with its new sequence, as if it was sent when it becomes due."""
-    enqueued_at_ms = on_time_ms(row.due_at_ms, now_ms)
-    return row._replace(
-        sequence=sequence,
-        enqueue_sequence=sequence,
-        state=_ACTIVE,
-        enqueued_at_ms=enqueued_at_ms,
-        expires_at_ms=expiry(time_to_live_ms(row.payload), ceiling_ms, enqueued_at_ms),
-        due_at_ms=None,
-    )
 
 
 def expiry(ttl_ms: int | None, ceiling_ms: int | None, enqueued_at_ms: int) -> int | None:

@@ -74,9 +74,11 @@ class MessageLocks:
 
     def next_end_ms(self) -> int | None:
         """When the next lock may end; may be too early."""
-        if not self._ends:
-            return None
-        self._drop_settled()
+        if len(self._ends) > 2 * len(self._by_token) + 64:  # the ends of settled and renewed locks must not pile up
+            self._ends = [(lock.until_ms, token) for token, lock in self._by_token.items()]
+            heapify(self._ends)
+        while self._ends and self._ends[0][1] not in self._by_token:
+            heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
     def take_ended(self, now_ms: int, most: int) -> Iterator[MessageLock]:
@@ -87,11 +89,3 @@ class MessageLocks:
                 self.end(lock)
                 most -= 1
                 yield lock
-
-    def _drop_settled(self) -> None:
-        """Remove the ends of locks that were settled or renewed, so that the heap does not grow."""
-        if len(self._ends) > 2 * len(self._by_token) + 64:
-            self._ends = [(lock.until_ms, token) for token, lock in self._by_token.items()]
-            heapify(self._ends)
-        while self._ends and self._ends[0][1] not in self._by_token:
-            heappop(self._ends)

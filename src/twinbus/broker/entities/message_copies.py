@@ -11,14 +11,14 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities.dead_letter import SESSION_NEEDED, reasons, with_payload_properties
+from twinbus.broker.entities.dead_letter import SESSION_NEEDED, reasons
 from twinbus.broker.entities.entity import CopyDelays
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.subscription import ActiveRule, RuleMatcher, Subscription
 from twinbus.broker.filters.message_view import TopicMessage
 from twinbus.broker.filters.rule_errors import FilterError
-from twinbus.broker.message import Arrival, read_arrival
+from twinbus.broker.message import Arrival, read_arrival, with_properties
 from twinbus.errors import ArgumentError, DecodeError, MessageTooLarge, QuotaExceeded
 
 FILTER_FAILED = "FilterEvaluationException"
@@ -114,9 +114,7 @@ def _one_copy(subscription: Subscription, message: PublishedMessage) -> list[Mes
 
 
 def _with_reason(message: PublishedMessage, reason: str, text: str) -> PublishedMessage:
-    return message._replace(
-        payload=with_payload_properties(message.payload, reasons(reason, text)), dead_letter_reason=reason
-    )
+    return message._replace(payload=with_properties(message.payload, reasons(reason, text)), dead_letter_reason=reason)
 
 
 def _dead_letter_copy(subscription: Subscription, message: PublishedMessage) -> list[MessageCopy]:

@@ -18,17 +18,17 @@ from twinbus.broker.entities.entity import (
     EntityContext,
     HopCount,
     MessagingEntity,
-    activated,
     earlier,
     expiry,
     hop_count_of,
+    on_time_ms,
 )
 from twinbus.broker.entities.locks import MessageLock, MessageLocks
 from twinbus.broker.entities.receivers import Receiver, Receivers
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
 from twinbus.broker.entities.settlement import LOCK_LOST, TOO_OLD, count_failure, move_to_dead_letters
 from twinbus.broker.entities.window import Window
-from twinbus.broker.message import Arrival
+from twinbus.broker.message import Arrival, time_to_live_ms
 from twinbus.broker.operations import ReceiveMode, ReceiverDrained, ReceiverLost
 from twinbus.broker.store.api import (
     DueRows,
@@ -41,8 +41,6 @@ from twinbus.broker.store.api import (
     NamedRows,
     RangeRows,
     RowsRead,
-    SessionRange,
-    SessionRows,
 )
 from twinbus.errors import (
     EntityDisabled,
@@ -50,7 +48,6 @@ from twinbus.errors import (
     NamespaceError,
     NotAllowed,
     QuotaExceeded,
-    StoreDamaged,
 )
 
 ENDED_LOCKS_PER_STEP = 500
@@ -66,15 +63,9 @@ class Queue(MessagingEntity):
     _has_work: bool
 
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None
     ) -> None:
-        super().__init__(row, summary, context, committed=committed)
+        super().__init__(row, summary, context)
         self.dead_letter = dead_letter
         self.transfer_dead_letter: Queue | None = None
         """For what it cannot forward; created on first use."""
@@ -86,10 +77,7 @@ class Queue(MessagingEntity):
     def configure(self, row: EntityRow) -> None:
         """Apply the settings of this row."""
         self.row = row
-        try:
-            self.settings = QueueSettings.from_text(row.settings)
-        except StoreDamaged as error:
-            raise StoreDamaged(f"'{row.path}': {error}") from error
+        self.settings = QueueSettings.from_text(row.settings, row.path)
         self.destination = self._destination_of(self.settings)
         """Where its messages are forwarded to; None: nowhere."""
         self._has_work = self.destination is not None
@@ -154,7 +142,7 @@ class Queue(MessagingEntity):
             return ()
         self.check_acceptable(arrivals)
         if self.destination is not None:
-            return self._forwarder.send(self, arrivals, now_ms, step)
+            return self._context.forwarder.send(self, arrivals, now_ms, step)
         rows = tuple([self.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
@@ -170,7 +158,7 @@ class Queue(MessagingEntity):
         if self.destination is None:
             self.insert((taken,), step)
         else:
-            self._forwarder.forward(self, taken, hop_count, now_ms, step)
+            self._context.forwarder.forward(self, taken, hop_count, now_ms, step)
 
     def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
         """Raise a `NamespaceError` if the queue cannot store these messages."""
@@ -214,7 +202,10 @@ class Queue(MessagingEntity):
         while self._commit_actions and self._commit_actions[0].number <= number:
             actions = self._commit_actions.popleft()
             for row in actions.appearing:
-                self._appear(row, actions.number, now_ms, step)
+                if row.state is _SCHEDULED:
+                    self._watch_due(row)
+                elif row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
+                    self._show(row, actions.number)
             for row in actions.returning:
                 self.requeue(row, now_ms, step)
             for receiver, size in actions.delivered:
@@ -224,12 +215,6 @@ class Queue(MessagingEntity):
         if self.duplicates is not None:
             self.duplicates.forget()
         self.deliver(now_ms, step)
-
-    def _appear(self, row: MessageRow, number: int, now_ms: int, step: Step) -> None:
-        if row.state is _SCHEDULED:
-            self._watch_due(row)
-        elif row.state is _ACTIVE and (row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step)):
-            self._show(row, number)
 
     def _show(self, row: MessageRow, number: int) -> None:
         """Make a new message visible."""
@@ -245,8 +230,7 @@ class Queue(MessagingEntity):
 
     def _discard(self, row: MessageRow) -> None:
         """Remove a visible message that is not locked from memory."""
-        if self._window.holds(row.sequence):
-            self._window.discard(row.sequence)
+        self._window.discard(row.sequence)
 
     def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
         """Add a visible message to the expiry scan; an expired one ends here, the scan may have passed it."""
@@ -261,7 +245,7 @@ class Queue(MessagingEntity):
     def deliver(self, now_ms: int, step: Step) -> None:
         """Deliver visible messages to receivers with credit, oldest first, receivers in turn; or forward them."""
         if self.destination is not None:
-            self._forwarder.forward_stored(self, now_ms, step)
+            self._context.forwarder.forward_stored(self, now_ms, step)
             return
         receivers, window = self.receivers, self._window
         while receivers.all and self.may_deliver and (receiver := receivers.next_ready()) is not None:
@@ -292,7 +276,10 @@ class Queue(MessagingEntity):
 
     def fetch(self, step: Step) -> None:
         """Read messages from disk if there are few in memory."""
-        wanted = self._window.wanted_rows()
+        self._fetch_into(self._window, step)
+
+    def _fetch_into(self, window: Window, step: Step) -> None:
+        wanted = window.wanted_rows()
         if wanted is not None and self.damage is None:
             step.reads.append(wanted)
 
@@ -435,36 +422,47 @@ class Queue(MessagingEntity):
             case ExpiredRows():
                 met = [(row.expires_at_ms or 0, row.sequence) for row in read.rows[-1:]]
                 self._expiry_scan.end(met[0] if met else None, read.next_time_ms)
-                self._expire_from_disk(rows, step)
+                for row in rows:
+                    if not self.locks.is_locked(row.sequence):
+                        self._discard(row)
+                        self.expire(row, step)
             case DueRows():
-                self._end_due_scan(read)
+                met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+                self._due_scan.end(met[0] if met else None, read.next_time_ms)
                 self._activate(rows, now_ms, step)
-            case RangeRows() | NamedRows() | SessionRows() | SessionRange():
-                pass  # requested by a command or for a session, not by this queue
+            case RangeRows() | NamedRows():
+                pass  # requested by a command, not by this queue
             case _:
                 assert_never(read.request)
         self.recent.read_ended(read.request)
         self.deliver(now_ms, step)
-
-    def _expire_from_disk(self, rows: list[MessageRow], step: Step) -> None:
-        for row in rows:
-            if self.locks.is_locked(row.sequence):
-                continue
-            self._discard(row)
-            self.expire(row, step)
 
     def _activate(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
         """Enqueue scheduled messages that are due, as if they were sent now."""
         self._remove_all(rows, step)
         if rows and self.destination is not None:
             for row in rows:
-                self._forwarder.forward(self, self._activated(row, now_ms), hop_count_of(row), now_ms, step)
+                self._context.forwarder.forward(self, self._activated(row, now_ms), hop_count_of(row), now_ms, step)
             self.count_sequences(step)
         elif rows:
             self.insert(tuple([self._activated(row, now_ms) for row in rows]), step)
 
     def _activated(self, row: MessageRow, now_ms: int) -> MessageRow:
-        return activated(row, self.take_sequence(), self.settings.default_ttl_ms, now_ms)
+        """A scheduled message with its new sequence, as if it was sent when it becomes due."""
+        sequence, enqueued_at_ms = self.take_sequence(), on_time_ms(row.due_at_ms, now_ms)
+        return row._replace(
+            sequence=sequence,
+            enqueue_sequence=sequence,
+            state=_ACTIVE,
+            enqueued_at_ms=enqueued_at_ms,
+            expires_at_ms=expiry(time_to_live_ms(row.payload), self._ttl_ms_max, enqueued_at_ms),
+            due_at_ms=None,
+        )
+
+    @property
+    def _ttl_ms_max(self) -> int | None:
+        """The longest time to live of a scheduled message; None: unlimited."""
+        return self.settings.default_ttl_ms
 
 
 class DeadLetterQueue(Queue):

@@ -7,7 +7,6 @@ memory is right, so they are left out of what was read. Changes are kept until n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from twinbus.broker.store.api import ReadRequest
 
@@ -47,9 +46,8 @@ class RecentChanges:
     def removed_since(self, sequence: int, as_of: int) -> bool:
         return self._removed.get(sequence, 0) > as_of
 
-    def read_began(self, requests: Iterable[ReadRequest]) -> None:
-        for request in requests:
-            self._reads.setdefault(request, []).append(self._committed)
+    def read_began(self, request: ReadRequest) -> None:
+        self._reads.setdefault(request, []).append(self._committed)
 
     def is_reading(self, request: ReadRequest) -> bool:
         return request in self._reads

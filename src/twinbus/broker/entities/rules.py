@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from twinbus.errors import ArgumentError, StoreDamaged
+from twinbus.errors import StoreDamaged
 
 DEFAULT_RULE = "$Default"
-EXPRESSION_LENGTH_MAX = 1_024
 KINDS = ("string", "int", "long", "double", "boolean", "dateTime", "duration")
 
 
@@ -71,16 +70,6 @@ class Rule(NamedTuple):
     filter: Filter = TrueFilter()
     action: SqlAction | None = None
     created_at_ms: int = 0
-
-
-def check_rule(rule: Rule) -> None:
-    """Raise `ArgumentError` if a rule is invalid; its SQL is checked elsewhere."""
-    for part in (rule.filter, rule.action):
-        if isinstance(part, SqlFilter | SqlAction) and len(part.expression) > EXPRESSION_LENGTH_MAX:
-            length = len(part.expression)
-            raise ArgumentError(f"an SQL expression may have at most {EXPRESSION_LENGTH_MAX} characters, got {length}")
-    if isinstance(rule.filter, CorrelationFilter) and not any(rule.filter):
-        raise ArgumentError("a correlation filter needs at least one property to compare")
 
 
 # --- as text ------------------------------------------------------------------------------------------

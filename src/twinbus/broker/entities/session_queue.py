@@ -10,7 +10,7 @@ receiver returned is on disk by then, and nothing has to be remembered.
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from twinbus.broker.core.commands import AcceptSession
@@ -20,6 +20,7 @@ from twinbus.broker.entities.locks import MessageLock
 from twinbus.broker.entities.queue import ENDED_LOCKS_PER_STEP, Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_states import SessionStateUsage
+from twinbus.broker.entities.timers import Timers
 from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
 from twinbus.broker.operations import ReceiverLost, Refused, SessionAccepted
@@ -28,10 +29,10 @@ from twinbus.broker.store.api import (
     EntityRow,
     EntitySummary,
     ExpiredRows,
+    HeadRows,
     MessageRow,
     PutSessionState,
     RowsRead,
-    SessionRows,
     SessionsRead,
     WaitingSessions,
     state_size,
@@ -78,24 +79,18 @@ class SessionWaiter(NamedTuple):
 
 class SessionQueue(Queue):
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None
     ) -> None:
-        super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
+        super().__init__(row, summary, context, dead_letter)
         self.sessions: dict[str, LockedSession] = {}
         self.states = SessionStateUsage(summary.states, summary.state_bytes)
         self.unwritten_states: dict[str, int] = {}
         """By session: the change set that writes its state."""
         self._by_receiver: dict[int, LockedSession] = {}
         self._opening: dict[str, LockedSession] = {}
-        self._ends: list[tuple[int, str]] = []
+        self._ends: Timers[str] = Timers()
         self._waiters: dict[int, SessionWaiter] = {}
-        self._wait_ends: list[tuple[int, int]] = []
+        self._wait_ends: Timers[int] = Timers()
         """When waiting receivers time out."""
         self._new_names: dict[str, None] = {}
         """Sessions that got messages while receivers wait."""
@@ -153,7 +148,7 @@ class SessionQueue(Queue):
 
     def _discard(self, row: MessageRow) -> None:
         session = self.sessions.get(row.session_id or "")
-        if session is not None and session.window is not None and session.window.holds(row.sequence):
+        if session is not None and session.window is not None:
             session.window.discard(row.sequence)
 
     # --- sessions come and go ---
@@ -168,7 +163,7 @@ class SessionQueue(Queue):
             if len(self._waiters) >= WAITERS_MAX:
                 raise ServerBusy(f"{WAITERS_MAX} receivers wait for a session already; try again later")
             self._waiters[receiver.name] = waiter
-            heappush(self._wait_ends, (waiter.until_ms, receiver.name))
+            self._wait_ends.set(receiver.name, waiter.until_ms)
         elif self._is_locked(name, now_ms, step):
             raise SessionCannotBeLocked(f"the session {name!r} of '{self.row.path}' is locked by another receiver")
         else:
@@ -179,7 +174,7 @@ class SessionQueue(Queue):
         opens_after = self._commit_actions[-1].number if self._commit_actions else 0
         session = LockedSession(name, waiter.receiver, now_ms + self.settings.lock_ms, opens_after)
         self.sessions[name] = self._by_receiver[waiter.receiver.name] = self._opening[name] = session
-        heappush(self._ends, (session.until_ms, name))
+        self._ends.set(name, session.until_ms)
         self.receivers.add(waiter.receiver)
         step.immediate.append(AddressedReply(waiter.request_id, SessionAccepted(name, session.until_ms)))
 
@@ -204,13 +199,14 @@ class SessionQueue(Queue):
         """Renew the lock of a session; returns the new end."""
         session = self.check_locked(name, now_ms, holder)
         session.until_ms = now_ms + self.settings.lock_ms
-        heappush(self._ends, (session.until_ms, name))
+        self._ends.set(name, session.until_ms)
         return session.until_ms
 
     def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
         """Remove a receiver: its session is free, and its messages count as never delivered."""
         waiter = self._waiters.pop(receiver.name, None)
         if waiter is not None:
+            self._wait_ends.remove(receiver.name)
             step.dropped.append(waiter.request_id)
         session = self._by_receiver.get(receiver.name)
         if session is None:
@@ -237,6 +233,7 @@ class SessionQueue(Queue):
 
     def _unlock_session(self, session: LockedSession) -> None:
         del self.sessions[session.name], self._by_receiver[session.receiver.name]
+        self._ends.remove(session.name)
         self._opening.pop(session.name, None)
         self.receivers.remove(session.receiver.name)
         self._expect_more()
@@ -248,6 +245,7 @@ class SessionQueue(Queue):
 
     def close_receivers(self, error: NamespaceError, now_ms: int, step: Step) -> None:
         for waiter in self._waiters.values():
+            self._wait_ends.remove(waiter.receiver.name)
             step.gone.append(waiter.receiver.name)
             step.reply_to(waiter.request_id, Refused(error))
         self._waiters.clear()
@@ -282,14 +280,14 @@ class SessionQueue(Queue):
     def deliver(self, now_ms: int, step: Step) -> None:
         """Deliver messages to receivers with a session, and sessions to waiting receivers."""
         self._open_sessions()
-        asked: dict[str, LockedSession] = {}
+        asked: dict[str, Window] = {}
         while self.may_deliver and (receiver := self.receivers.next_ready()) is not None:
             session = self._by_receiver.get(receiver.name)
             if session is None or session.window is None or session.until_ms <= now_ms:
                 self.receivers.step_aside()
                 continue
             row = session.window.take()
-            asked[session.name] = session
+            asked[session.name] = session.window
             if row is None:
                 self.receivers.step_aside()
             elif row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
@@ -297,8 +295,8 @@ class SessionQueue(Queue):
             else:
                 self.receivers.served()
                 self._deliver(receiver, row, now_ms, step)
-        for session in asked.values():
-            self._read_ahead(session, step)
+        for window in asked.values():
+            self._fetch_into(window, step)
         self._serve_waiters(now_ms, step)
         self._finish_drains(step)
 
@@ -318,11 +316,6 @@ class SessionQueue(Queue):
         limits = self._context.window_limits
         return replace(limits, rows_max=max(1, limits.rows_max // 8), bytes_max=max(1, limits.bytes_max // 8))
 
-    def _read_ahead(self, session: LockedSession, step: Step) -> None:
-        wanted = session.window.wanted_rows() if session.window is not None else None
-        if wanted is not None and self.damage is None:
-            step.reads.append(wanted)
-
     def _is_reading_for(self, receiver: Receiver) -> bool:
         session = self._by_receiver.get(receiver.name)
         return session is not None and (session.window is None or session.window.is_reading)
@@ -340,7 +333,9 @@ class SessionQueue(Queue):
 
     def _assign_next(self, name: str, now_ms: int, step: Step) -> None:
         if name not in self.sessions and self._waiters:
-            self._lock_session(name, self._waiters.pop(next(iter(self._waiters))), now_ms, step)
+            waiter = self._waiters.pop(next(iter(self._waiters)))
+            self._wait_ends.remove(waiter.receiver.name)
+            self._lock_session(name, waiter, now_ms, step)
 
     def sessions_read(self, read: SessionsRead, now_ms: int, step: Step) -> None:
         """Process the requested names of sessions."""
@@ -356,15 +351,15 @@ class SessionQueue(Queue):
         self.deliver(now_ms, step)
 
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
-        if self.damage is None and isinstance(read.request, SessionRows):
+        if self.damage is None and isinstance(read.request, HeadRows):
             self._refill(read, read.request)
             self.recent.read_ended(read.request)
             self.deliver(now_ms, step)
         else:
             super().rows_read(read, now_ms, step)
 
-    def _refill(self, read: RowsRead, request: SessionRows) -> None:
-        session = self.sessions.get(request.session_id)
+    def _refill(self, read: RowsRead, request: HeadRows) -> None:
+        session = self.sessions.get(request.session_id or "")
         if session is None or session.window is None or session.window.asked != request:
             return  # requested for an earlier lock of the session
         rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
@@ -394,39 +389,18 @@ class SessionQueue(Queue):
     # --- time passes ---
 
     def _next_work_ms(self) -> int | None:
-        self._drop_outdated()
-        wake_ms = earlier(self._ends[0][0] if self._ends else None, self._wait_ends[0][0] if self._wait_ends else None)
+        wake_ms = earlier(self._ends.next_ms(), self._wait_ends.next_ms())
         if self.damage is not None:
             return wake_ms
         return earlier(earlier(wake_ms, self._expiry_scan.next_ms), self._due_scan.next_ms)
 
-    def _drop_outdated(self) -> None:
-        """Remove the ends of locks that were renewed or released, and of waits that are over."""
-        if len(self._ends) > 2 * len(self.sessions) + 64:  # many renewed ones may be behind one that lasts
-            self._ends = [(session.until_ms, session.name) for session in self.sessions.values()]
-            heapify(self._ends)
-        if len(self._wait_ends) > 2 * len(self._waiters) + 64:
-            self._wait_ends = [(waiter.until_ms, name) for name, waiter in self._waiters.items()]
-            heapify(self._wait_ends)
-        while self._ends and self._is_outdated(*self._ends[0]):
-            heappop(self._ends)
-        while self._wait_ends and self._wait_ends[0][1] not in self._waiters:
-            heappop(self._wait_ends)
-
-    def _is_outdated(self, until_ms: int, name: str) -> bool:
-        session = self.sessions.get(name)
-        return session is None or session.until_ms != until_ms
-
     def tick(self, now_ms: int, step: Step) -> None:
-        self._drop_outdated()
-        for _ in range(ENDED_LOCKS_PER_STEP):  # the others at the next tick, which is due at once
-            if self._ends and self._ends[0][0] <= now_ms:
-                self._expire_session(self.sessions[self._ends[0][1]], now_ms, step)
-            elif self._wait_ends and self._wait_ends[0][0] <= now_ms:
-                self._time_out(self._waiters.pop(self._wait_ends[0][1]), step)
-            else:
-                break
-            self._drop_outdated()
+        most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
+        for name in islice(self._ends.take_due(now_ms), most):
+            self._expire_session(self.sessions[name], now_ms, step)
+            most -= 1
+        for receiver in islice(self._wait_ends.take_due(now_ms), most):
+            self._time_out(self._waiters.pop(receiver), step)
         self._scan(self._expiry_scan, ExpiredRows, now_ms, step)
         self._scan(self._due_scan, DueRows, now_ms, step)
         self.deliver(now_ms, step)

@@ -81,6 +81,16 @@ class Settings:
 
     __slots__ = ()
     KIND: ClassVar[str]
+    max_size_mb: int
+    max_message_kb: int | None
+
+    @property
+    def size_bytes_max(self) -> int:
+        return self.max_size_mb * 1024 * 1024
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        return None if self.max_message_kb is None else self.max_message_kb * 1024
 
     def __post_init__(self: DataclassInstance) -> None:
         problems = settings_problems({field.name: getattr(self, field.name) for field in fields(self)})
@@ -91,22 +101,23 @@ class Settings:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str, path: str) -> Self:
         """Read what `to_text` of this or an older version wrote: missing fields have their defaults.
 
-        Raises `StoreDamaged` for anything else. Settings this version does not know are an error, never dropped.
+        Raises `StoreDamaged`, with the entity's path, for anything else. Settings this version does not know are an
+        error, never dropped.
         """
         try:
-            return cls._from_values(json.loads(text))
+            return cls._from_values(json.loads(text), path)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise StoreDamaged(f"the store has {cls.KIND} settings that cannot be: {error}") from error
+            raise StoreDamaged(f"'{path}': the store has invalid {cls.KIND} settings: {error}") from error
 
     @classmethod
-    def _from_values(cls, values: dict[str, Any]) -> Self:
+    def _from_values(cls, values: dict[str, Any], path: str) -> Self:
         unknown = set(values) - {field.name for field in fields(cls)}  # type: ignore[arg-type]
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise StoreDamaged(f"the store has {cls.KIND} settings this version does not know: {names}")
+            raise StoreDamaged(f"'{path}': the store has {cls.KIND} settings this version does not know: {names}")
         values["status"] = QueueStatus(values.get("status", QueueStatus.ACTIVE))
         if "authorization_rules" in values:
             values["authorization_rules"] = tuple(
@@ -153,14 +164,6 @@ class QueueSettings(Settings):
     """None: the limit of the namespace, which applies in any case."""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
-    @property
-    def size_bytes_max(self) -> int:
-        return self.max_size_mb * 1024 * 1024
-
-    @property
-    def message_bytes_max(self) -> int | None:
-        return None if self.max_message_kb is None else self.max_message_kb * 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(Settings):
@@ -183,14 +186,6 @@ class TopicSettings(Settings):
     express: bool = False
     max_message_kb: int | None = None
     authorization_rules: tuple[AuthorizationRule, ...] = ()
-
-    @property
-    def size_bytes_max(self) -> int:
-        return self.max_size_mb * 1024 * 1024
-
-    @property
-    def message_bytes_max(self) -> int | None:
-        return None if self.max_message_kb is None else self.max_message_kb * 1024
 
 
 def settings_problems(values: Mapping[str, Any]) -> list[SettingProblem]:
@@ -318,9 +313,6 @@ def check_entity_path(path: str, kind: str = "queue") -> None:
         raise OptionsError(f"a {kind} name has letters, digits, '.', '-', '_', '~' and '/', got {path!r}")
     if not _OWN_PARTS.isdisjoint(part.lower() for part in parts[1:]):
         raise OptionsError(f"a {kind} name must not have a part 'subscriptions' behind others, got {path!r}")
-
-
-check_queue_path = check_entity_path
 
 
 def check_part_name(name: str, kind: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.amqp.types import Timestamp
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities.entity import EntityContext, HopCount, activated
+from twinbus.broker.entities.entity import EntityContext, HopCount
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.rules import CorrelationFilter, NamedValues, Rule, SqlFilter, TrueFilter, TypedValue
 from twinbus.broker.entities.session_queue import SessionQueue
@@ -22,6 +22,7 @@ from twinbus.broker.filters.compiler import CompiledFilter, compile_filter
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
 from twinbus.broker.filters.like import PATTERN_LENGTH
 from twinbus.broker.filters.message_view import TopicMessage
+from twinbus.broker.filters.operators import JOINED_LENGTH_MAX
 from twinbus.broker.filters.rule_errors import FilterError
 from twinbus.broker.message import Arrival
 from twinbus.broker.store.api import EntityRow, EntitySummary, MessageRow
@@ -38,16 +39,9 @@ class StoredRule(NamedTuple):
 
 class Subscription(Queue):
     def __init__(
-        self,
-        row: EntityRow,
-        summary: EntitySummary,
-        context: EntityContext,
-        *,
-        committed: int,
-        dead_letter: Queue | None,
-        topic: Topic,
+        self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None, topic: Topic
     ) -> None:
-        super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
+        super().__init__(row, summary, context, dead_letter)
         self.topic = topic
         self.name = row.path.rpartition("/")[2]
         self.rules: dict[str, StoredRule] = {}
@@ -64,11 +58,10 @@ class Subscription(Queue):
     def check_sendable(self) -> None:
         raise NotAllowed(f"'{self.row.path}' is a subscription: send to its topic '{self.topic.row.path}'")
 
-    def _activated(self, row: MessageRow, now_ms: int) -> MessageRow:
+    @property
+    def _ttl_ms_max(self) -> int | None:
         """A delayed copy lives no longer than its topic allows."""
-        ceilings_ms = (self.settings.default_ttl_ms, self.topic.settings.default_ttl_ms)
-        ceiling_ms = min([each for each in ceilings_ms if each is not None], default=None)
-        return activated(row, self.take_sequence(), ceiling_ms, now_ms)
+        return self.topic.limit_ttl(self.settings.default_ttl_ms)
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         raise AssertionError("only its topic puts messages into a subscription")
@@ -85,8 +78,6 @@ MESSAGE_WORK, FIELDS_WORK, FOUND_WORK = 1.0, 0.4, 0.05
 """What it takes to look at a message, at those of its fields that filters ask for, and to note that a rule was found
 (`Step.work`)."""
 PIECE_WORK, FOUND_AT_ONCE = 50, 1_000
-JOINED_LENGTH_MAX = 32_768
-"""The limit of a text that a rule joins."""
 RULE_WORK_MAX = 6_000
 """The limit of the work of one rule with one message: about 30 milliseconds."""
 
@@ -267,16 +258,13 @@ def _fail(entry: ActiveRule, error: Exception, selection: Selection) -> None:
 
 
 def _work_of(entry: ActiveRule, property_bytes: int) -> float:
-    """The work of evaluating an SQL rule on a message with this many bytes of properties, at most (`Step.work`)."""
-    condition, work = entry.condition, _base_work(entry.condition)
-    if condition is None:
-        return work
-    if condition.known_patterns or condition.other_patterns:
-        longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
-        patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
-        patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
-        work += longest * patterns / 8_000
-    return work
+    """The work of evaluating a rule with patterns on a message with this many bytes of properties, at most."""
+    condition = entry.condition
+    assert condition is not None
+    longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
+    patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
+    patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
+    return _base_work(condition) + longest * patterns / 8_000
 
 
 def _base_work(condition: CompiledFilter | None) -> float:
@@ -285,8 +273,7 @@ def _base_work(condition: CompiledFilter | None) -> float:
 
 
 def _correlation(correlation: CorrelationFilter) -> CorrelationCondition:
-    values = correlation._asdict()
-    return CorrelationCondition(**values | {"properties": _plain_values(correlation.properties)})
+    return CorrelationCondition(**correlation._asdict() | {"properties": _plain_values(correlation.properties)})
 
 
 def _plain_values(values: NamedValues) -> dict[str, object]:

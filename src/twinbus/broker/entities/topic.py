@@ -45,7 +45,7 @@ from twinbus.broker.store.api import (
     MessageState,
     RowsRead,
 )
-from twinbus.errors import EntityDisabled, QuotaExceeded, StoreDamaged
+from twinbus.errors import EntityDisabled, QuotaExceeded
 
 AT_ONCE_MS = 0
 """The due time of pending messages. Scheduled ones are never due so early."""
@@ -68,8 +68,8 @@ class UnfinishedPlan(NamedTuple):
 class Topic(MessagingEntity):
     settings: TopicSettings
 
-    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
-        super().__init__(row, summary, context, committed=committed)
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext) -> None:
+        super().__init__(row, summary, context)
         self.matcher = RuleMatcher()
         self.subscriptions: dict[str, Subscription] = {}
         """By name in lower case."""
@@ -90,10 +90,7 @@ class Topic(MessagingEntity):
 
     def configure(self, row: EntityRow) -> None:
         self.row = row
-        try:
-            self.settings = TopicSettings.from_text(row.settings)
-        except StoreDamaged as error:
-            raise StoreDamaged(f"'{row.path}': {error}") from error
+        self.settings = TopicSettings.from_text(row.settings, row.path)
 
     @property
     def is_in_use(self) -> bool:
@@ -167,7 +164,8 @@ class Topic(MessagingEntity):
         done_before = step.work
         for sequence, arrival in arrivals:
             message = self._published(arrival, now_ms)
-            plan = None if step.is_long else self._plan(sequence, message, self._choose(sequence, message), step)
+            choosing = choose_copies(self.matcher, sequence, message)
+            plan = None if step.is_long else self._plan(sequence, message, choosing, step)
             if plan is None:
                 self.check_intact()  # otherwise it would be pending for ever
                 return None
@@ -181,11 +179,11 @@ class Topic(MessagingEntity):
         return self._work_of_one or 1.0 + len(self.subscriptions) + self.matcher.asked
 
     def _published(self, arrival: Arrival, now_ms: int) -> PublishedMessage:
-        ttl_ms = self._lowered(arrival.ttl_ms)
+        ttl_ms = self.limit_ttl(arrival.ttl_ms)
         return PublishedMessage(arrival.payload, arrival.message_id, arrival.session_id, ttl_ms, now_ms, now_ms)
 
-    def _lowered(self, ttl_ms: int | None) -> int | None:
-        """A time to live, at most the topic's."""
+    def limit_ttl(self, ttl_ms: int | None) -> int | None:
+        """A time to live, at most the topic's; None: unlimited."""
         return expiry(ttl_ms, self.settings.default_ttl_ms, 0)
 
     def _check_quota(self, new_bytes: int) -> None:
@@ -287,7 +285,8 @@ class Topic(MessagingEntity):
                 row = self._row_of(copy, sequence)
                 way = hop_count_of(row) if hop_count is None else hop_count
                 if copy.due_at_ms is None:
-                    self._forwarder.forward(copy.queue, row, way, on_time_ms(copy.message.enqueued_at_ms, now_ms), step)
+                    enqueued_at_ms = on_time_ms(copy.message.enqueued_at_ms, now_ms)
+                    self._context.forwarder.forward(copy.queue, row, way, enqueued_at_ms, step)
                 else:  # it goes on when it appears
                     copy.queue.insert((with_hop_count(row, way) if way.hops else row,), step)
 
@@ -327,7 +326,7 @@ class Topic(MessagingEntity):
         self.recent.committed(number)
         if self.duplicates is not None:
             self.duplicates.forget()
-        self._read_on(now_ms, step)
+        self.tick(now_ms, step)
 
     def _next_work_ms(self) -> int | None:
         return None if self.damage is not None or self._has_to_wait else self._due_scan.next_ms
@@ -338,9 +337,6 @@ class Topic(MessagingEntity):
         return self.is_paused or self._unwritten is not None
 
     def tick(self, now_ms: int, step: Step) -> None:
-        self._read_on(now_ms, step)
-
-    def _read_on(self, now_ms: int, step: Step) -> None:
         if not self._has_to_wait:
             self._scan(self._due_scan, DueRows, now_ms, step, self._rows_at_once)
 
@@ -357,7 +353,7 @@ class Topic(MessagingEntity):
             else:
                 self._due_scan.end(_point(read.rows[-1]) if read.rows else None, read.next_time_ms)
         self.recent.read_ended(read.request)
-        self._read_on(now_ms, step)
+        self.tick(now_ms, step)
 
     def _activate(self, rows: list[MessageRow], now_ms: int, step: Step) -> list[MessageRow]:
         """Distribute as many of these as fit into this step; returns the others."""
@@ -383,13 +379,11 @@ class Topic(MessagingEntity):
             is_in_line = row.due_at_ms == AT_ONCE_MS
             sequence = row.sequence if is_in_line else self.take_sequence()
             message = self._as_sent(row) if is_in_line else self._activated(row, now_ms)
-            unfinished = UnfinishedPlan(row, self.matcher.version, sequence, message, self._choose(sequence, message))
+            choosing = choose_copies(self.matcher, sequence, message)
+            unfinished = UnfinishedPlan(row, self.matcher.version, sequence, message, choosing)
         plan = self._plan(unfinished.sequence, unfinished.message, unfinished.choosing, step)
         self._unfinished = unfinished if plan is None else None
         return plan
-
-    def _choose(self, sequence: int, message: PublishedMessage) -> Choosing:
-        return choose_copies(self.matcher, sequence, message)
 
     def _as_sent(self, row: MessageRow) -> PublishedMessage:
         """A pending message as it was sent: waiting does not extend its life."""
@@ -398,7 +392,7 @@ class Topic(MessagingEntity):
         return PublishedMessage(row.payload, row.message_id, row.session_id, ttl_ms, sent_at_ms, sent_at_ms)
 
     def _activated(self, row: MessageRow, now_ms: int) -> PublishedMessage:
-        ttl_ms = self._lowered(time_to_live_ms(row.payload))
+        ttl_ms = self.limit_ttl(time_to_live_ms(row.payload))
         meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)
         enqueued_at_ms = on_time_ms(row.due_at_ms, now_ms)
         return PublishedMessage(row.payload, row.message_id, row.session_id, ttl_ms, enqueued_at_ms, meant_for_ms)

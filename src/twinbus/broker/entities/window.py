@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from twinbus.broker.entities.receivers import LOCKED_BYTES_MAX
-from twinbus.broker.store.api import HeadRows, MessageRow, SessionRows
+from twinbus.broker.store.api import HeadRows, MessageRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Window:
         self._returned: list[tuple[int, MessageRow]] = []
         self._discarded: set[int] = set()
         self._bytes = 0
-        self.asked: HeadRows | SessionRows | None = None
+        self.asked: HeadRows | None = None
         """The read that is under way."""
         self._last_spill = 0
 
@@ -71,8 +71,9 @@ class Window:
         return self.on_disk_from is None or sequence < self.on_disk_from
 
     def discard(self, sequence: int) -> None:
-        """Remove a message that the window holds."""
-        self._discarded.add(sequence)
+        """Remove a visible message that is not locked, if it is in memory."""
+        if self.holds(sequence):
+            self._discarded.add(sequence)
 
     def take(self) -> MessageRow | None:
         """Remove and return the message with the lowest sequence."""
@@ -93,18 +94,15 @@ class Window:
         """Whether rows for the window are being read from disk."""
         return self.asked is not None
 
-    def wanted_rows(self) -> HeadRows | SessionRows | None:
+    def wanted_rows(self) -> HeadRows | None:
         """The read that refills the window; None if it is full enough, or being filled."""
         limits = self._limits
         if self.on_disk_from is None or self.asked is not None:
             return None
         if len(self._fresh) * 2 > limits.rows_max or self._bytes * 2 > limits.bytes_max:
             return None
-        bounds = (self.on_disk_from, limits.rows_max - len(self._fresh), limits.bytes_max - self._bytes)
-        if self._session_id is None:
-            self.asked = HeadRows(self._entity_id, *bounds)
-        else:
-            self.asked = SessionRows(self._entity_id, self._session_id, *bounds)
+        most = (limits.rows_max - len(self._fresh), limits.bytes_max - self._bytes)
+        self.asked = HeadRows(self._entity_id, self.on_disk_from, *most, self._session_id)
         return self.asked
 
     def refill(self, rows: list[MessageRow], *, read_until: int, complete: bool, as_of: int) -> None:

@@ -73,7 +73,8 @@ class Compiler:
             case Like():
                 return self._like(node)
             case Exists(what):
-                return self._exists(what)
+                lookup = self._lookup(what)
+                return lambda view: lookup(view) is not MISSING
             case Not(operand):
                 return _negated(self.condition(operand))
             case And(parts):
@@ -96,9 +97,13 @@ class Compiler:
             except FilterError as problem:
                 raise _inside(node, problem) from None
 
-        if self._is_known(node.left) and self._is_known(node.right):
-            return _decided(comparison)
-        return comparison
+        if not (self._is_known(node.left) and self._is_known(node.right)):
+            return comparison
+        try:  # it needs no message, e.g. 1 = 1
+            answer = compare(sign, self._known(node.left), known)
+        except FilterError:
+            return comparison  # it fails for every message
+        return lambda _: answer
 
     def _in(self, node: In) -> MessageCondition:
         left, items, negated = self.value(node.left), tuple(map(self.value, node.items)), node.negated
@@ -150,10 +155,6 @@ class Compiler:
         except FilterError as problem:
             raise SqlError(f"{problem}, in: {write(node)}") from None
         return None
-
-    def _exists(self, what: Property | NamedProperty) -> MessageCondition:
-        lookup = self._lookup(what)
-        return lambda view: lookup(view) is not MISSING
 
     # --- values ------------------------------------------------------------------------------------
 
@@ -305,26 +306,6 @@ def _is_like(value: Value, pattern: Value, escape: Value = None) -> bool:
         if kind_of(operand) is not ValueKind.TEXT:
             raise FilterError(f"LIKE is for texts, not {kind_of(operand)}")
     return like_pattern(str(pattern), None if escape is None else str(escape)).matches(str(value))
-
-
-def _decided(comparison: MessageCondition) -> MessageCondition:
-    """The result of a comparison that needs no message, e.g. 1 = 1."""
-    try:
-        answer = comparison(_NO_MESSAGE)
-    except FilterError:
-        return comparison  # it fails for every message
-    return lambda _: answer
-
-
-class _NoMessage:
-    def system(self, name: str, /) -> Value:
-        raise AssertionError(name)
-
-    def user(self, name: str, /) -> Value:
-        raise AssertionError(name)
-
-
-_NO_MESSAGE = _NoMessage()
 
 
 def _inside(node: Expression | Predicate, problem: FilterError) -> FilterError:

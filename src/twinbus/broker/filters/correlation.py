@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from twinbus.amqp.values import Value
@@ -40,42 +39,30 @@ _SYSTEM_FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationCondition:
-    """None is not compared; a filter that compares nothing selects everything.
+    """What a correlation filter compares; one that compares nothing selects everything."""
 
-    Raises `SqlError` for a value that cannot be compared, or a property named twice.
-    """
+    __slots__ = ("fields", "keys")
 
-    correlation_id: str | None = None
-    message_id: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    label: str | None = None
-    session_id: str | None = None
-    reply_to_session_id: str | None = None
-    content_type: str | None = None
-    properties: Mapping[str, object] = field(default_factory=dict)
+    def __init__(self, properties: Mapping[str, object] | None = None, **texts: str | None) -> None:
+        """`texts` are system properties, by the names that filters give them; None is not compared.
 
-    def __post_init__(self) -> None:
-        if len({name.lower() for name in self.properties}) < len(self.properties):
+        Raises `SqlError` for a value that cannot be compared, or a property named twice.
+        """
+        properties = properties or {}
+        if len({name.lower() for name in properties}) < len(properties):
             raise SqlError("a correlation filter names a property twice; names are case-insensitive")
-        for name, value in self.properties.items():
-            parameter_value(name, value)
-
-    def conditions(self) -> Mapping[MatchedProperty, Key]:
-        """The compared properties, sorted, each with the key of its value."""
         wanted: dict[MatchedProperty, Key] = {
-            MatchedProperty(True, name): value
-            for attribute, name in _SYSTEM_FIELDS.items()
-            if (value := getattr(self, attribute)) is not None
+            MatchedProperty(True, _SYSTEM_FIELDS[name]): text for name, text in texts.items() if text is not None
         }
-        for name, value in self.properties.items():
+        for name, value in properties.items():
             wanted[MatchedProperty(False, name.lower())] = _key(parameter_value(name, value))
-        return dict(sorted(wanted.items(), key=lambda condition: condition[0]))
+        self.fields = tuple(sorted(wanted))
+        """Sorted, so that filters that compare the same properties share a place in the index."""
+        self.keys = tuple([wanted[each] for each in self.fields])
 
     def matches(self, view: MessageView) -> bool:
-        return all(_key(field.read(view)) == key for field, key in self.conditions().items())
+        return all(_key(field.read(view)) == key for field, key in zip(self.fields, self.keys, strict=True))
 
 
 def _key(value: Value) -> Key:
@@ -96,17 +83,6 @@ class _EqualsNothing:
     """The key of a value that equals nothing, not even itself."""
 
 
-class _Group(Generic[RuleId]):
-    """The rules that compare the same properties: one lookup finds those with these values."""
-
-    def __init__(self, fields: tuple[MatchedProperty, ...]) -> None:
-        self.fields = fields
-        self.rules: dict[tuple[Key, ...], dict[RuleId, None]] = {}
-
-    def match(self, view: MessageView) -> Iterator[RuleId]:
-        return iter(self.rules.get(tuple(_key(wanted.read(view)) for wanted in self.fields), ()))
-
-
 class CorrelationIndex(Generic[RuleId]):
     """Correlation filters by what they compare.
 
@@ -114,36 +90,30 @@ class CorrelationIndex(Generic[RuleId]):
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[MatchedProperty, ...], _Group[RuleId]] = {}
-        self._places: dict[RuleId, tuple[tuple[MatchedProperty, ...], tuple[Key, ...]]] = {}
+        self._groups: dict[tuple[MatchedProperty, ...], dict[tuple[Key, ...], dict[RuleId, None]]] = {}
+        """Rules that compare the same properties are one group: one lookup finds those with the message's values."""
+        self._conditions: dict[RuleId, CorrelationCondition] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, rule: object) -> bool:
-        return rule in self._places
+        return len(self._conditions)
 
     def add(self, rule: RuleId, correlation: CorrelationCondition) -> None:
         """Add a rule, or replace the one with the same id."""
         self.remove(rule)
-        conditions = correlation.conditions()
-        fields, key = tuple(conditions), tuple(conditions.values())
-        group = self._groups.setdefault(fields, _Group(fields))
-        group.rules.setdefault(key, {})[rule] = None
-        self._places[rule] = (fields, key)
+        self._groups.setdefault(correlation.fields, {}).setdefault(correlation.keys, {})[rule] = None
+        self._conditions[rule] = correlation
 
     def remove(self, rule: RuleId) -> None:
         """Remove a rule, if it is there."""
-        place = self._places.pop(rule, None)
-        if place is None:
+        correlation = self._conditions.pop(rule, None)
+        if correlation is None:
             return
-        fields, key = place
-        rules = self._groups[fields].rules
-        del rules[key][rule]
-        if not rules[key]:
-            del rules[key]
-        if not rules:
-            del self._groups[fields]
+        group = self._groups[correlation.fields]
+        del group[correlation.keys][rule]
+        if not group[correlation.keys]:
+            del group[correlation.keys]
+        if not group:
+            del self._groups[correlation.fields]
 
     def match(self, view: MessageView) -> list[RuleId]:
         """The rules that select the message, each once, in no particular order."""
@@ -151,4 +121,5 @@ class CorrelationIndex(Generic[RuleId]):
 
     def match_each(self, view: MessageView) -> Iterator[Iterator[RuleId]]:
         """The same, one set of properties after the other."""
-        return (group.match(view) for group in self._groups.values())
+        for fields, group in self._groups.items():
+            yield iter(group.get(tuple([_key(wanted.read(view)) for wanted in fields]), ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from twinbus.broker.filters.syntax import (
@@ -22,10 +21,7 @@ from twinbus.broker.filters.syntax import (
     ParameterRef,
     Predicate,
     Property,
-    Remove,
-    Set,
     Signed,
-    Statement,
 )
 from twinbus.broker.filters.tokenizer import is_keyword, is_regular
 
@@ -33,20 +29,6 @@ from twinbus.broker.filters.tokenizer import is_keyword, is_regular
 def write(node: Expression | Predicate) -> str:
     """A condition or a value."""
     return _write_condition(node) if isinstance(node, Predicate) else _write_value(node)
-
-
-def write_action(statements: Iterable[Statement]) -> str:
-    return " ".join(_write_statement(statement) for statement in statements)
-
-
-def _write_statement(statement: Statement) -> str:
-    match statement:
-        case Set(target, value):
-            return f"SET {_write_value(target)} = {_write_value(value)};"
-        case Remove(target):
-            return f"REMOVE {_write_value(target)};"
-        case _:
-            assert_never(statement)
 
 
 def _write_condition(node: Predicate) -> str:

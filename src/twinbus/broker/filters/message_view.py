@@ -65,8 +65,9 @@ class TopicMessage:
                 # All are texts or times: bytes are the text of a message that was received and sent on.
                 self._annotations[name] = text_of(value) if isinstance(value, bytes) else value
             return self._annotations[name]
-        if name in self._known():
-            return self._known()[name]
+        known = self._known()
+        if name in known:
+            return known[name]
         raise FilterError(f"a message has no sys.{name} before it is delivered")
 
     def _known(self) -> dict[str, Any]:

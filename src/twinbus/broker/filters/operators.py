@@ -24,7 +24,7 @@ from twinbus.broker.filters.value_types import (
     milliseconds,
 )
 
-TEXT_LENGTH: Final = 32 * 1024
+JOINED_LENGTH_MAX: Final = 32 * 1024
 """The limit of a joined text, in characters: no property could hold more."""
 
 COMPARISONS: Final[dict[str, Callable[[Value, Value], bool]]] = {
@@ -86,8 +86,8 @@ def signed(sign: str, value: Value) -> Value:
 
 
 def _joined(left: str, right: str) -> str:
-    if len(left) + len(right) > TEXT_LENGTH:
-        raise FilterError(f"a joined text is longer than {TEXT_LENGTH} characters")
+    if len(left) + len(right) > JOINED_LENGTH_MAX:
+        raise FilterError(f"a joined text is longer than {JOINED_LENGTH_MAX} characters")
     return left + right
 
 

@@ -109,24 +109,14 @@ def lookup_of(scope: str, name: str) -> ValueReader:
         lowered = name.lower()
         return lambda view: view.user(lowered)
     known = system_property(name)
-    if known is None:
-        return _unknown_system_property(name)
-    return _look_up_system(known.name)
 
-
-def _look_up_system(canonical: str) -> ValueReader:
     def lookup(view: MessageView) -> Value:
-        value = view.system(canonical)
+        if known is None:
+            raise FilterError(f"there is no system property {name}")
+        value = view.system(known.name)
         return MISSING if value is None else value  # system properties are never null
 
     return lookup
-
-
-def _unknown_system_property(name: str) -> ValueReader:
-    def fail(_: MessageView) -> Value:
-        raise FilterError(f"there is no system property {name}")
-
-    return fail
 
 
 def lookup_by_value(name: ValueReader, node: NamedProperty) -> ValueReader:

@@ -80,20 +80,16 @@ def plain(value: Value) -> Value:
         return value
     match value:
         case Described("com.microsoft:timespan", int(ticks)):
-            return _duration(ticks, otherwise=value)
+            try:
+                return timedelta(microseconds=ticks // _TICKS_PER_MICROSECOND)
+            except OverflowError:
+                return value
         case Described("com.microsoft:datetime-offset", int(ticks)):
             return Timestamp((ticks - _TICKS_TO_1970) // _TICKS_PER_MILLISECOND)
         case Described("com.microsoft:uri", str(address)):
             return address
         case _:
             return value
-
-
-def _duration(ticks: int, otherwise: Value) -> Value:
-    try:
-        return timedelta(microseconds=ticks // _TICKS_PER_MICROSECOND)
-    except OverflowError:
-        return otherwise
 
 
 def for_the_wire(value: Value) -> Value:

@@ -195,15 +195,18 @@ class HeadRows(NamedTuple):
     from_sequence: int
     rows_max: int
     bytes_max: int
+    session_id: str | None = None
+    """Only rows of this session; None: all rows."""
 
 
 class RangeRows(NamedTuple):
-    """Rows of an entity in any state from a sequence upwards."""
+    """The same for rows in any state."""
 
     entity_id: int
     from_sequence: int
     rows_max: int
     bytes_max: int
+    session_id: str | None = None
 
 
 class NamedRows(NamedTuple):
@@ -236,26 +239,6 @@ class DueRows(NamedTuple):
     bytes_max: int
     after_ms: int = -1
     after_sequence: int = 0
-
-
-class SessionRows(NamedTuple):
-    """ACTIVE rows of one session of an entity from a sequence upwards."""
-
-    entity_id: int
-    session_id: str
-    from_sequence: int
-    rows_max: int
-    bytes_max: int
-
-
-class SessionRange(NamedTuple):
-    """Rows of one session of an entity in any state from a sequence upwards."""
-
-    entity_id: int
-    session_id: str
-    from_sequence: int
-    rows_max: int
-    bytes_max: int
 
 
 class WaitingSessions(NamedTuple):
@@ -295,9 +278,8 @@ class KnownIds(NamedTuple):
     now_ms: int
 
 
-RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows | SessionRows | SessionRange
-SessionRequest = WaitingSessions | KnownSessions | SessionStateOf
-ReadRequest = RowRequest | SessionRequest | KnownIds
+RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows
+ReadRequest = RowRequest | WaitingSessions | KnownSessions | SessionStateOf | KnownIds
 
 
 # --- reports ---------------------------------------------------------------------------------------

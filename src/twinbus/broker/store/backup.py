@@ -8,11 +8,11 @@ from pathlib import Path
 
 from twinbus.broker.store.format import read_format
 from twinbus.broker.store.locked_file import sync_path
-from twinbus.broker.store.sql_connection import SqlConnect, default_connect, execute, store_error
+from twinbus.broker.store.sql_connection import default_connect, execute, store_error
 from twinbus.errors import StoreError
 
 
-def back_up(path: Path, target: Path, *, connect: SqlConnect = default_connect) -> None:
+def back_up(path: Path, target: Path) -> None:
     """Copy the store at `path` to the new file `target`, also while a server uses it.
 
     The copy is compact, shows one moment, and is durable before it gets its name. Raises `StoreError` if the target
@@ -28,15 +28,15 @@ def back_up(path: Path, target: Path, *, connect: SqlConnect = default_connect) 
     except OSError as error:
         raise _target_error(target, error) from error
     try:
-        _copy(path, Path(name), connect)
+        _copy(path, Path(name))
         _publish(Path(name), target)
     finally:
         Path(name).unlink()
 
 
-def _copy(path: Path, target: Path, connect: SqlConnect) -> None:
+def _copy(path: Path, target: Path) -> None:
     try:
-        connection = connect(path)
+        connection = default_connect(path)
         try:
             execute(connection, "pragma busy_timeout = 10000")
             if not read_format(connection, path):

@@ -28,6 +28,7 @@ from twinbus.broker.store.sql_connection import (
     execute,
     first_value,
     one_line,
+    result_code,
 )
 
 log = logging.getLogger("twinbus.namespace")
@@ -107,7 +108,7 @@ class DiskSpace:
             isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         ):
             return True
-        code = int(getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0) & 0xFF
+        code = result_code(error)
         return code == _FULL or (code in (_IO_ERROR, _CANNOT_OPEN) and self._free_bytes() < _NOTHING_FREE)
 
     def has_space_for(self, payload_bytes: int) -> bool:

@@ -137,7 +137,7 @@ Upgrade = Callable[[SqlConnection], None]
 def _to_format_2(connection: SqlConnection) -> None:
     """Shared payloads, session states, message ids."""
     execute(connection, "alter table messages add column body_id integer")
-    there = {name for (name,) in execute(connection, "select name from sqlite_schema")}
+    there = _names_in(connection)
     for statement in _schema():
         if _made_by(statement) not in there:
             execute(connection, statement)
@@ -157,12 +157,16 @@ def make_current(
     found = read_format(connection, path)
     check_known_format(path, found, wanted)
     if found == wanted:
-        _check_tables(connection, path)
+        missing = set(map(_made_by, _schema())) - _names_in(connection)
+        if missing:
+            raise StoreDamaged(f"the store {path} is damaged: it has no {', '.join(sorted(missing))}")
         return
     execute(connection, "begin immediate")
     try:
         if found == 0:
-            _create(connection)
+            for statement in _schema():
+                execute(connection, statement)
+            execute(connection, f"pragma application_id = {APPLICATION_ID}")
         for version in range(found, wanted) if found else ():
             upgrades[version](connection)
         execute(connection, f"pragma user_version = {wanted}")
@@ -183,17 +187,9 @@ def read_format(connection: SqlConnection, path: Path) -> int:
     return int(first_value(connection, "pragma user_version"))
 
 
-def _check_tables(connection: SqlConnection, path: Path) -> None:
-    there = {name for (name,) in execute(connection, "select name from sqlite_schema")}
-    missing = set(map(_made_by, _schema())) - there
-    if missing:
-        raise StoreDamaged(f"the store {path} is damaged: it has no {', '.join(sorted(missing))}")
-
-
-def _create(connection: SqlConnection) -> None:
-    for statement in _schema():
-        execute(connection, statement)
-    execute(connection, f"pragma application_id = {APPLICATION_ID}")
+def _names_in(connection: SqlConnection) -> set[str]:
+    """The names of all tables, indexes and triggers."""
+    return {name for (name,) in execute(connection, "select name from sqlite_schema")}
 
 
 def _schema() -> list[str]:

@@ -28,13 +28,21 @@ class LockedFile:
 
         Raises `OSError`, or `StoreError` (in use, damaged, too new, somebody else's link) before the file is touched.
         """
-        _make_directory(self.path.parent)
+        directory = self.path.parent
+        missing = [one for one in (directory, *directory.parents) if not one.exists()]
+        make_own_folder(directory)
+        for one in missing:
+            sync_path(one.parent)
         for suffix in ("", "-wal", "-shm", ".lock"):  # SQLite follows links
             refuse_foreign_link(self.path.with_name(self.path.name + suffix))
-        self._lock = _locked(self.path)
+        self._lock = open_own(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT)
         try:
+            _hold(self._lock, self.path)
             check_is_store(self.path)
-            _make_private(self.path)
+            is_new = not self.path.exists()
+            os.close(open_own(self.path, os.O_RDWR | os.O_CREAT))  # SQLite accepts an empty file as a new database
+            if is_new:
+                sync_path(directory)
         except BaseException:
             self.release()
             raise
@@ -55,23 +63,6 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
-def _make_directory(directory: Path) -> None:
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
-    make_own_folder(directory)
-    for one in missing:
-        sync_path(one.parent)
-
-
-def _locked(path: Path) -> int:
-    lock = open_own(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT)
-    try:
-        _hold(lock, path)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
 def _hold(lock: int, path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,10 +71,3 @@ def _hold(lock: int, path: Path) -> None:
         raise StoreInUse(f"the store {path} is in use by process {holder or 'unknown'}") from None
     os.truncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())
-
-
-def _make_private(path: Path) -> None:
-    is_new = not path.exists()
-    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # SQLite accepts an empty file as a new database
-    if is_new:
-        sync_path(path.parent)

@@ -34,8 +34,6 @@ from twinbus.broker.store.api import (
     Report,
     RowRequest,
     RowsRead,
-    SessionRange,
-    SessionRows,
     SessionsRead,
     SessionStateOf,
     StateRead,
@@ -266,7 +264,7 @@ class MemoryStore:
             case KnownIds(entity_id, wanted, now_ms):
                 ids = self._ids.get(entity_id, {})
                 return IdsRead(request, frozenset(one for one in wanted if ids.get(one, 0) > now_ms), as_of)
-            case HeadRows() | RangeRows() | NamedRows() | ExpiredRows() | DueRows() | SessionRows() | SessionRange():
+            case HeadRows() | RangeRows() | NamedRows() | ExpiredRows() | DueRows():
                 return self._read_rows(request)
             case _:
                 assert_never(request)
@@ -290,7 +288,7 @@ class MemoryStore:
     def _read_rows(self, request: RowRequest) -> RowsRead:
         rows = self._rows.get(request.entity_id) or _Rows()
         as_of = self._counters.last_number
-        if isinstance(request, HeadRows | RangeRows | SessionRows | SessionRange):
+        if isinstance(request, HeadRows | RangeRows):
             chosen, complete = _cut(_from_sequence(rows, request), request.rows_max, request.bytes_max)
             return RowsRead(request, chosen, complete, None, as_of)
         if isinstance(request, NamedRows):
@@ -314,11 +312,11 @@ class MemoryStore:
             self._reporting = False
 
 
-def _from_sequence(rows: _Rows, request: HeadRows | RangeRows | SessionRows | SessionRange) -> Iterator[MessageRow]:
+def _from_sequence(rows: _Rows, request: HeadRows | RangeRows) -> Iterator[MessageRow]:
     found = (rows.by_sequence[at] for at in rows.sequences.since(request.from_sequence))
-    if isinstance(request, HeadRows | SessionRows):
+    if isinstance(request, HeadRows):
         found = (row for row in found if row.state == MessageState.ACTIVE)
-    if isinstance(request, SessionRows | SessionRange):
+    if request.session_id is not None:
         found = (row for row in found if row.session_id == request.session_id)
     return found
 

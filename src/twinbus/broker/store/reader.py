@@ -17,9 +17,10 @@ import sys
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import assert_never
 
 from twinbus.broker.store.api import (
+    DueRows,
     ExpiredRows,
     HeadRows,
     IdsRead,
@@ -35,14 +36,17 @@ from twinbus.broker.store.api import (
     Report,
     RowRequest,
     RowsRead,
-    SessionRange,
-    SessionRows,
     SessionsRead,
     SessionStateOf,
     StateRead,
     WaitingSessions,
 )
 from twinbus.broker.store.sql_connection import SqlConnection, damage_of, execute, is_damage, one_line, roll_back
+
+log = logging.getLogger("twinbus.namespace")
+
+PAGE_PAYLOAD_BYTES = 32 << 20
+"""No statement returns more payload than this, or one row if that is larger: SQLite ends a blob at 1 GB."""
 
 _AS_OF = "coalesce((select value from counters where name = 'last_number'), 0)"
 _EXISTS = "exists (select 1 from entities where entity_id = ?1)"
@@ -90,10 +94,7 @@ _STATE = f"""
 """  # noqa: S608
 
 
-def read_sessions(connection: SqlConnection, request: WaitingSessions | KnownSessions) -> SessionsRead:
-
-    if isinstance(request, WaitingSessions):
-        return _read_waiting(connection, request)
+def _read_known(connection: SqlConnection, request: KnownSessions) -> SessionsRead:
     if request.updated_after_ms is None:
         found = execute(connection, _KNOWN, (request.entity_id, None, request.skip, request.most))
     else:
@@ -151,7 +152,7 @@ def _known_ids(size: int) -> str:
 _KNOWN_IDS = {size: _known_ids(size) for size in _IDS_PER_STATEMENT}
 
 
-def read_ids(connection: SqlConnection, request: KnownIds) -> IdsRead:
+def _read_ids(connection: SqlConnection, request: KnownIds) -> IdsRead:
     """The ids that are known, as of one moment; a single statement unless there are very many."""
     most = _IDS_PER_STATEMENT[-1]
     if len(request.ids) <= most:
@@ -174,56 +175,45 @@ def _read_some_ids(connection: SqlConnection, request: KnownIds, ids: tuple[str,
     return json.loads(known), as_of
 
 
-def read_state(connection: SqlConnection, request: SessionStateOf) -> StateRead:
-    ((as_of, state),) = execute(connection, _STATE, (request.entity_id, request.session_id))
-    return StateRead(request, None if state is None else bytes(state), as_of)
-
-
-log = logging.getLogger("twinbus.namespace")
-
-PAGE_PAYLOAD_BYTES = 32 << 20
-"""No statement returns more payload than this, or one row if that is larger: SQLite ends a blob at 1 GB."""
-
 _STATES = tuple(MessageState)
-
-
-class _Page(NamedTuple):
-    """What one statement found."""
-
-    rows: tuple[MessageRow, ...]
-    complete: bool
-    next_time_ms: int | None
-    as_of: int
 
 
 def read(connection: SqlConnection, request: ReadRequest) -> Read:
     """Answer a request as of one moment."""
-    if isinstance(request, WaitingSessions | KnownSessions):
-        return read_sessions(connection, request)
-    if isinstance(request, SessionStateOf):
-        return read_state(connection, request)
-    if isinstance(request, KnownIds):
-        return read_ids(connection, request)
-    return read_rows(connection, request)
+    match request:
+        case WaitingSessions():
+            return _read_waiting(connection, request)
+        case KnownSessions():
+            return _read_known(connection, request)
+        case SessionStateOf(entity_id, session_id):
+            ((as_of, state),) = execute(connection, _STATE, (entity_id, session_id))
+            return StateRead(request, None if state is None else bytes(state), as_of)
+        case KnownIds():
+            return _read_ids(connection, request)
+        case NamedRows():
+            return _read_named(connection, request)
+        case HeadRows() | RangeRows():
+            found = _FOUND_HEAD if isinstance(request, HeadRows) else _FOUND_RANGE
+            if request.session_id is None:
+                return _read_page(connection, request, found, request.from_sequence)
+            found = _FOUND_SESSION_HEAD if isinstance(request, HeadRows) else _FOUND_SESSION_RANGE
+            return _read_page(connection, request, found, request.from_sequence, request.session_id)
+        case ExpiredRows() | DueRows():
+            found = _FOUND_EXPIRED if isinstance(request, ExpiredRows) else _FOUND_DUE
+            return _read_page(connection, request, found, request.until_ms, request.after_ms, request.after_sequence)
+        case _:
+            assert_never(request)
 
 
-def read_rows(connection: SqlConnection, request: RowRequest) -> RowsRead:
-    """Answer a request for rows as of one moment."""
-    if isinstance(request, NamedRows):
-        return _read_named(connection, request)
+def _read_page(
+    connection: SqlConnection,
+    request: HeadRows | RangeRows | ExpiredRows | DueRows,
+    found: str,
+    bound: int,
+    *more: int | str,
+) -> RowsRead:
     most = (max(request.rows_max, 1), min(request.bytes_max, PAGE_PAYLOAD_BYTES))
-    if isinstance(request, SessionRows | SessionRange):
-        found = _FOUND_SESSION if isinstance(request, SessionRows) else _FOUND_SESSION_RANGE
-        page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most, request.session_id))
-        return RowsRead(request, *page)
-    if isinstance(request, HeadRows | RangeRows):
-        found = _FOUND_HEAD if isinstance(request, HeadRows) else _FOUND_RANGE
-        page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most))
-    else:
-        found = _FOUND_EXPIRED if isinstance(request, ExpiredRows) else _FOUND_DUE
-        behind = (request.after_ms, request.after_sequence)
-        page = _read_page(connection, found, (request.entity_id, request.until_ms, *most, *behind))
-    return RowsRead(request, *page)
+    return _rows_read(connection, request, found, (request.entity_id, bound, *most, *more))
 
 
 def _read_named(connection: SqlConnection, request: NamedRows) -> RowsRead:
@@ -234,7 +224,7 @@ def _read_named(connection: SqlConnection, request: NamedRows) -> RowsRead:
     try:
         while True:
             parameters = (request.entity_id, json.dumps(wanted), max(len(wanted), 1), PAGE_PAYLOAD_BYTES)
-            page = _read_page(connection, _FOUND_NAMED, parameters)
+            page = _rows_read(connection, request, _FOUND_NAMED, parameters)
             rows += page.rows
             if page.complete:
                 return RowsRead(request, tuple(rows), True, None, page.as_of)
@@ -243,46 +233,45 @@ def _read_named(connection: SqlConnection, request: NamedRows) -> RowsRead:
         roll_back(connection)  # nothing was written
 
 
-def _read_page(connection: SqlConnection, found: str, parameters: tuple[int | str, ...]) -> _Page:
+def _rows_read(
+    connection: SqlConnection, request: RowRequest, found: str, parameters: tuple[int | str, ...]
+) -> RowsRead:
     ((as_of, left, next_time_ms, columns, payloads),) = execute(connection, found, parameters)
-    return _Page(_as_rows(json.loads(columns), payloads or b""), not left, next_time_ms, as_of)
-
-
-def _as_rows(columns: list[list[Any]], payloads: bytes) -> tuple[MessageRow, ...]:
-    rows, start = [], 0
-    for fields in columns:
+    rows, start, payloads = [], 0, payloads or b""
+    for fields in json.loads(columns):
         end = start + fields[11]
         fields[2] = _STATES[fields[2]]
         fields[11] = payloads[start:end]
         rows.append(MessageRow._make(fields))
         start = end
-    return tuple(rows)
+    return RowsRead(request, tuple(rows), not left, next_time_ms, as_of)
 
 
 _SHARED = "select shared.payload from bodies as shared where shared.body_id = messages.body_id"
 _PAYLOAD = f"iif(messages.body_id is null, payload, ({_SHARED}))"
 
 
-def _statement(found: str, chosen: str, left: str) -> str:
+def _statement(found: str, within: str) -> str:
     """The statement for one kind of request.
 
     Parameters: entity id, the bound of the request, the limits of rows and payload bytes; for requests ordered by time
     also the point to start after. `found` yields id, size and time of one row more than may be returned, in order; up
-    to there only `messages_by_...` indexes are read (and the size, which indexes of times do not have).
+    to there only `messages_by_...` indexes are read (and the size, which indexes of times do not have). `within` says
+    which of them may be returned.
     """
     return f"""
         with found as (
             {found} limit ?3 + 1
         ), judged as materialized (
-            select id, time, {chosen} and place <= ?3 and (place = 1 or bytes <= ?4) as chosen
+            select id, time, {within} and place <= ?3 and (place = 1 or bytes <= ?4) as chosen
             from (
                 select id, time, row_number() over so_far as place, sum(size) over so_far as bytes
                 from found window so_far as (rows unbounded preceding)
             )
         )
         select
-            coalesce((select value from counters where name = 'last_number'), 0),
-            (select count(*) from judged where not chosen and {left}),
+            {_AS_OF},
+            (select count(*) from judged where not chosen and {within}),
             (select min(time) from judged where not chosen),
             json_group_array(json_array(
                 entity_id, sequence, state, enqueue_sequence, enqueued_at_ms, expires_at_ms, due_at_ms,
@@ -298,26 +287,25 @@ def _by_sequence(condition: str, index: str = "messages_by_key") -> str:
     """For requests ordered by sequence. A dropped entity has no rows, deleted or not."""
     found = f"""
         select rowid as id, size, null as time from messages indexed by {index}
-        where entity_id = ?1 and {condition} and exists (select 1 from entities where entity_id = ?1)
+        where entity_id = ?1 and {condition} and {_EXISTS}
         order by sequence
     """  # noqa: S608
-    return _statement(found, "true", "true")
+    return _statement(found, "true")
 
 
 def _by_time(column: str, index: str, condition: str) -> str:
     """For requests ordered by time; the first row past the bound is found too, for its time."""
     found = f"""
         select rowid as id, size, {column} as time from messages indexed by {index}
-        where entity_id = ?1 and {condition} and ({column}, sequence) > (?5, ?6)
-            and exists (select 1 from entities where entity_id = ?1)
+        where entity_id = ?1 and {condition} and ({column}, sequence) > (?5, ?6) and {_EXISTS}
         order by {column}, sequence
     """  # noqa: S608
-    return _statement(found, "time <= ?2", "time <= ?2")
+    return _statement(found, "time <= ?2")
 
 
 _FOUND_HEAD = _by_sequence("state = 0 and sequence >= ?2")
 _FOUND_RANGE = _by_sequence("sequence >= ?2")
-_FOUND_SESSION = _by_sequence("session_id = ?5 and state = 0 and sequence >= ?2", "messages_by_session")
+_FOUND_SESSION_HEAD = _by_sequence("session_id = ?5 and state = 0 and sequence >= ?2", "messages_by_session")
 _FOUND_SESSION_RANGE = _by_sequence("session_id = ?5 and sequence >= ?2", "messages_by_session")
 _FOUND_NAMED = _by_sequence("sequence in (select value from json_each(?2))")
 _FOUND_EXPIRED = _by_time("expires_at_ms", "messages_by_expiry", "state = 0 and expires_at_ms is not null")

@@ -121,8 +121,12 @@ def is_damage(error: BaseException) -> bool:
 
 def is_corrupt(error: BaseException) -> bool:
     """Whether SQLite found the database corrupt."""
-    code = getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0
-    return int(code) & 0xFF in (_CORRUPT, _NOT_A_DATABASE)
+    return result_code(error) in (_CORRUPT, _NOT_A_DATABASE)
+
+
+def result_code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 if the error is not one of SQLite."""
+    return int(getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0) & 0xFF
 
 
 def damage_of(error: BaseException) -> str:

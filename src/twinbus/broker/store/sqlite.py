@@ -27,7 +27,6 @@ from pathlib import Path
 from threading import Lock
 
 from twinbus.broker.store.api import Change, DiskSpaceChanged, ReadRequest, Report, StoredNamespace
-from twinbus.broker.store.backup import back_up
 from twinbus.broker.store.disk_space import DiskSpace
 from twinbus.broker.store.format import check_integrity, make_current
 from twinbus.broker.store.locked_file import LockedFile
@@ -152,10 +151,6 @@ class SqliteStore:
             self._writer.stop()
             self._reader.stop()
         self._release()
-
-    def backup(self, target: Path) -> None:
-        """Write a copy of this moment to a new file, at any time and while work goes on. See `back_up`."""
-        back_up(self.path, target, connect=self._connect)
 
     def _open_with_reserve(self) -> None:
         """Open; retry once if the disk was full and there is a reserve."""

@@ -28,7 +28,7 @@ from twinbus.broker.core.commands import (
     SettleMessages,
     UpdateQueue,
 )
-from twinbus.broker.core.replies import Delivery, MessagesFound, QueueDescription, QueueFound, QueuesFound
+from twinbus.broker.core.replies import Delivery, EntitiesFound, MessagesFound, QueueDescription
 from twinbus.broker.entities.settings import (
     DELIVERY_COUNT_LIMIT,
     AuthorizationRule,
@@ -68,8 +68,8 @@ def update(namespace: MemoryNamespace, **settings: Any) -> None:
 
 def describe(namespace: MemoryNamespace, path: str = "orders") -> QueueDescription:
     found = namespace.ask(GetEntity(path))
-    assert isinstance(found, QueueFound)
-    return found.queue
+    assert isinstance(found, QueueDescription)
+    return found
 
 
 def refusal(namespace: MemoryNamespace, command: Command[object]) -> Exception:
@@ -85,7 +85,7 @@ def test_settings_written_before_there_were_more_of_them_are_read_with_defaults(
     text = (
         '{"lock_ms":5000,"max_size_mb":1,"max_delivery_count":2,"default_ttl_ms":null,"dead_letter_on_expiration":true}'
     )
-    settings = QueueSettings.from_text(text)
+    settings = QueueSettings.from_text(text, "orders")
     assert settings == QueueSettings(lock_ms=5000, max_size_mb=1, max_delivery_count=2, dead_letter_on_expiration=True)
     assert settings.status is QueueStatus.ACTIVE
 
@@ -108,7 +108,7 @@ def test_every_setting_survives_being_written_down() -> None:
         max_message_kb=64,
         authorization_rules=(RULE,),
     )
-    read = QueueSettings.from_text(settings.to_text())
+    read = QueueSettings.from_text(settings.to_text(), "orders")
     assert read == settings
     assert isinstance(read.authorization_rules[0], AuthorizationRule)
     json.loads(settings.to_text())
@@ -199,9 +199,9 @@ def test_pages_together_are_all_queues_by_name(names: set[str], top: int) -> Non
     listed: list[str] = []
     while True:
         page = namespace.ask(ListQueues(len(listed), top))
-        assert isinstance(page, QueuesFound)
-        assert len(page.queues) == top or not page.has_more
-        listed += [queue.path for queue in page.queues]
+        assert isinstance(page, EntitiesFound)
+        assert len(page.entities) == top or not page.has_more
+        listed += [queue.path for queue in page.entities]
         if not page.has_more:
             break
     made = {queue.row.path for queue in namespace.gate.machine.registry.queues()}

@@ -14,7 +14,7 @@ from twinbus.broker.core.commands import (
     Tick,
     UpdateQueue,
 )
-from twinbus.broker.core.replies import QueueFound
+from twinbus.broker.core.replies import QueueDescription
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Refused
@@ -162,5 +162,5 @@ def test_a_partition_and_an_id_are_not_taken_for_others_that_are_written_the_sam
 def test_counts_are_right(harness: NamespaceHarness) -> None:
     harness.send("a", "a")
     found = harness.ask(GetEntity("orders"))
-    assert isinstance(found, QueueFound)
-    assert found.queue.active == 1
+    assert isinstance(found, QueueDescription)
+    assert found.active == 1

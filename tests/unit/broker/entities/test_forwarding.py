@@ -21,7 +21,7 @@ from twinbus.broker.core.commands import (
     UpdateSubscription,
 )
 from twinbus.broker.core.delivery_format import encode_delivery
-from twinbus.broker.core.replies import Forwarded, QueueFound
+from twinbus.broker.core.replies import Forwarded, QueueDescription
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus, TopicSettings
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import HOPS, Arrival, hops_of, read_arrival
@@ -314,8 +314,8 @@ def test_transfer_dead_letters_are_received_settled_and_counted(chain: Chain) ->
     (one,) = chain.receive(path=f"first{TRANSFERS}")
     assert chain.settle(Complete(), one, path=f"first{TRANSFERS}") == {}
     found = chain.ask(GetEntity("first"))
-    assert isinstance(found, QueueFound)
-    assert (found.queue.active, found.queue.dead_letters, found.queue.transfer_dead_letters) == (0, 0, 1)
+    assert isinstance(found, QueueDescription)
+    assert (found.active, found.dead_letters, found.transfer_dead_letters) == (0, 0, 1)
 
 
 def test_there_are_transfer_dead_letters_to_look_at_before_there_is_one() -> None:

@@ -22,7 +22,7 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
-from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Step, TopicFound
+from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Step, TopicDescription
 from twinbus.broker.entities.rules import Rule, SqlAction, SqlFilter
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.topic import Topic
@@ -354,9 +354,9 @@ def test_what_is_in_line_is_not_scheduled(harness: Watched) -> None:
     harness.commit(1)
     harness.do(GetEntity(TOPIC), "sent")
     found = harness.answers()[-1]
-    assert isinstance(found, TopicFound)
+    assert isinstance(found, TopicDescription)
     assert harness.topic.pending
-    assert found.topic.scheduled == 1
+    assert found.scheduled == 1
     harness.begin(*SIX)
     harness.do(CancelScheduled(TOPIC, (8,)), "cancelled")
     harness.commit()

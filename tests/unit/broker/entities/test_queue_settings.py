@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from twinbus.broker.entities.settings import QueueSettings, check_queue_path
+from twinbus.broker.entities.settings import QueueSettings, check_entity_path
 from twinbus.errors import OptionsError, StoreDamaged
 
 
 def test_settings_are_read_back_as_they_were_written() -> None:
     settings = QueueSettings(lock_ms=5_000, max_size_mb=2, max_delivery_count=1, default_ttl_ms=1_000)
-    assert QueueSettings.from_text(settings.to_text()) == settings
-    assert QueueSettings.from_text("{}") == QueueSettings()
+    assert QueueSettings.from_text(settings.to_text(), "orders") == settings
+    assert QueueSettings.from_text("{}", "orders") == QueueSettings()
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -26,7 +26,7 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_settings_of_a_newer_version_are_not_dropped_in_silence() -> None:
     with pytest.raises(StoreDamaged, match="shiny"):
-        QueueSettings.from_text(json.dumps({"shiny": True}))
+        QueueSettings.from_text(json.dumps({"shiny": True}), "orders")
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_settings_of_a_newer_version_are_not_dropped_in_silence() -> None:
 )
 def test_stored_settings_that_cannot_be_are_damage(text: str) -> None:
     with pytest.raises(StoreDamaged):
-        QueueSettings.from_text(text)
+        QueueSettings.from_text(text, "orders")
 
 
 @pytest.mark.parametrize("path", ["a", "orders", "Orders/2024.eu_x-y~z", ".a", "a..b/c.", "a" * 260])
 def test_good_names(path: str) -> None:
-    check_queue_path(path)
+    check_entity_path(path)
 
 
 @pytest.mark.parametrize("path", [".", "..", "...", "../x", "a/./b", "a/.."])
 def test_a_part_that_is_only_dots_is_no_name(path: str) -> None:
     with pytest.raises(OptionsError, match="only dots"):
-        check_queue_path(path)
+        check_entity_path(path)
 
 
 @pytest.mark.parametrize("path", ["", "a" * 261, "/a", "a/", "a//b", "a b", "ä", "a$", "orders/$deadletterqueue"])
 def test_bad_names(path: str) -> None:
     with pytest.raises(OptionsError):
-        check_queue_path(path)
+        check_entity_path(path)

@@ -47,7 +47,7 @@ def test_a_later_change_of_the_same_row_is_kept() -> None:
 
 def test_changes_are_kept_while_a_read_may_be_older() -> None:
     recent = RecentChanges(committed=1)
-    recent.read_began((HEAD,))
+    recent.read_began(HEAD)
     recent.note_removal(5, number=2)
     recent.committed(2)
     assert recent.removed_since(5, as_of=1)
@@ -57,10 +57,10 @@ def test_changes_are_kept_while_a_read_may_be_older() -> None:
 
 def test_of_equal_reads_the_oldest_counts_until_the_last_has_ended() -> None:
     recent = RecentChanges(committed=1)
-    recent.read_began((NAMED,))
+    recent.read_began(NAMED)
     recent.note_change(5, number=2)
     recent.committed(2)
-    recent.read_began((NAMED,))
+    recent.read_began(NAMED)
     recent.read_ended(NAMED)  # perhaps the second: the first may still show the row as it was
     assert recent.is_reading(NAMED)
     assert recent.changed_since(5, as_of=1)
@@ -84,7 +84,8 @@ class Compared(NamedRows):
 def test_one_of_many_reads_is_found_without_looking_at_the_others() -> None:
     recent = RecentChanges(committed=1)
     reads = [Compared(1, (number,)) for number in range(1_000)]
-    recent.read_began(reads)
+    for read in reads:
+        recent.read_began(read)
     recent.note_change(5, number=2)
     recent.committed(2)
     for read in reads:

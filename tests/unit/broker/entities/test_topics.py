@@ -31,14 +31,7 @@ from twinbus.broker.core.commands import (
     UpdateSubscription,
     UpdateTopic,
 )
-from twinbus.broker.core.replies import (
-    RuleFound,
-    RulesFound,
-    SubscriptionFound,
-    SubscriptionsFound,
-    TopicFound,
-    TopicsFound,
-)
+from twinbus.broker.core.replies import EntitiesFound, RulesFound, SubscriptionDescription, TopicDescription
 from twinbus.broker.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -318,8 +311,7 @@ def test_rules_are_shown_changed_and_removed(harness: NamespaceHarness) -> None:
     harness.pass_time(10)
     accept(harness, UpdateRule(BILLING, Rule("PAID", CorrelationFilter(label="sent"))))
     rule = harness.ask(GetRule(BILLING, "paid"))
-    assert isinstance(rule, RuleFound)
-    assert rule.rule == Rule("Paid", CorrelationFilter(label="sent"), None, START_MS)
+    assert rule == Rule("Paid", CorrelationFilter(label="sent"), None, START_MS)
     publish(harness, event("1", label="paid"), event("2", label="sent"))
     assert contents(harness, BILLING) == ["2"]
     accept(harness, DeleteRule(BILLING, "pAID"))
@@ -417,18 +409,18 @@ def test_topics_and_subscriptions_are_described_and_listed(harness: NamespaceHar
     accept(harness, CreateTopic("alerts", TopicSettings()))
     publish(harness, "1", event("later", due_at_ms=START_MS + 1_000))
     topic = harness.ask(GetEntity("events"))
-    assert isinstance(topic, TopicFound)
-    assert topic.topic.path == TOPIC
-    assert (topic.topic.subscriptions, topic.topic.scheduled, topic.topic.sql_filters) == (2, 1, 2)
+    assert isinstance(topic, TopicDescription)
+    assert topic.path == TOPIC
+    assert (topic.subscriptions, topic.scheduled, topic.sql_filters) == (2, 1, 2)
     topics = harness.ask(ListTopics(0, 10))
-    assert isinstance(topics, TopicsFound)
-    assert [each.path for each in topics.topics] == ["alerts", "Events"]
+    assert isinstance(topics, EntitiesFound)
+    assert [each.path for each in topics.entities] == ["alerts", "Events"]
     subscription = harness.ask(GetEntity(AUDIT))
-    assert isinstance(subscription, SubscriptionFound)
-    assert (subscription.subscription.name, subscription.subscription.queue.active) == ("Audit", 1)
+    assert isinstance(subscription, SubscriptionDescription)
+    assert (subscription.name, subscription.queue.active) == ("Audit", 1)
     page = harness.ask(ListSubscriptions(TOPIC, 1, 1))
-    assert isinstance(page, SubscriptionsFound)
-    assert ([each.name for each in page.subscriptions], page.has_more) == (["billing"], False)
+    assert isinstance(page, EntitiesFound)
+    assert ([each.name for each in page.entities], page.has_more) == (["billing"], False)
 
 
 def test_a_topic_goes_with_all_that_belongs_to_it(harness: NamespaceHarness) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from written_actions import write_action
 
 from twinbus.broker.filters.actions import compile_action
 from twinbus.broker.filters.compiler import compile_filter
-from twinbus.broker.filters.formatter import write, write_action
+from twinbus.broker.filters.formatter import write
 from twinbus.broker.filters.parser import parse_action, parse_filter
 from twinbus.broker.filters.rule_errors import SqlError
 from twinbus.broker.filters.syntax import And, Chain, Comparison, Constant, Not, Or, Property

@@ -371,7 +371,7 @@ def test_named_rows_larger_than_a_page_come_all_the_same(opened: OpenStore, monk
         (reader._FOUND_NAMED, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
         (reader._FOUND_EXPIRED, 6, "INDEX messages_by_expiry (entity_id=? AND (expires_at_ms,sequence)>(?,?))"),
         (reader._FOUND_DUE, 6, "INDEX messages_by_due (entity_id=? AND (due_at_ms,sequence)>(?,?))"),
-        (reader._FOUND_SESSION, 5, "messages_by_session (entity_id=? AND session_id=? AND sequence>?)"),
+        (reader._FOUND_SESSION_HEAD, 5, "messages_by_session (entity_id=? AND session_id=? AND sequence>?)"),
         (reader._WAITING, 3, "COVERING INDEX messages_by_session (entity_id=? AND session_id>?)"),
         (reader._KNOWN_IDS[1], 3, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
         (reader._KNOWN_IDS[1024], 1026, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
@@ -410,8 +410,7 @@ def test_a_backup_of_a_running_store_is_a_store_of_one_moment(path: Path, tmp_pa
     for sequence in range(3, 200):
         watched.submit(insert(sequence))
     target = tmp_path / "copy.db"
-    assert isinstance(watched.store, SqliteStore)
-    watched.store.backup(target)
+    back_up(path, target)
     watched.commit(insert(200))
     assert mode(target) == 0o600
     copy = SqliteStore(target)
