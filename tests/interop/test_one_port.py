@@ -373,7 +373,7 @@ async def test_who_is_turned_away_leaves_nothing_behind() -> None:
             start = TransferWriter(second.session.channel, link.handle).first(0, b"tag", 0, False, False, len(message))
             second.connection.outbox.chunks.append(start + message)  # in one piece with the open
             await second.until(ConnectionClosed)
-        await wait_until(lambda: len(server.amqp_connections) == 1)
+        await wait_until(lambda: len(server.amqp.connections) == 1)
         assert stored_bytes(server) == 0
 
 
@@ -415,15 +415,15 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
         for _ in range(40):
             link.send(encode_message(data=b"x" * 250_000))
         await sender.until(DispositionArrived)
-        others = set(server.amqp_connections)
+        others = set(server.amqp.connections)
         async with deaf_peer_of(server) as deaf:
             receiver = deaf.session.attach_receiver("deaf", "orders")
             await deaf.until(Attached)
             receiver.grant(1_000)
             deaf.writer.write(deaf.connection.take_output())
-            (piled,) = server.amqp_connections - others  # it may be gone before we see it there
+            (piled,) = server.amqp.connections - others  # it may be gone before we see it there
             await wait_until(lambda: not piled._is_writable)
-            await wait_until(lambda: len(server.amqp_connections) == 1)
+            await wait_until(lambda: len(server.amqp.connections) == 1)
         link.send(encode_message(data=b"still"))
         await sender.until(DispositionArrived)
 
@@ -442,7 +442,7 @@ async def test_what_a_peer_said_before_it_went_is_heard(goes: str, monkeypatch: 
         sender.writer.close()
         queue = server.gate.machine.registry.find_queue("orders")
         await wait_until(lambda: queue.active == 200)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() -> None:
@@ -455,7 +455,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
             for _ in range(20):
                 link.send(encode_message(data=b"x" * 100))
             await sender.until(DispositionArrived)
-        waiting = [len(session.waiting) for wire in server.amqp_connections for session in wire.connection.sessions]
+        waiting = [len(session.waiting) for wire in server.amqp.connections for session in wire.connection.sessions]
         ahead = PILE_BYTES // ServerLimits().frame_bytes
         assert 0 < max(waiting) <= ahead + 160, "of 400; what is committed together is sent together"
 
@@ -463,7 +463,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
 async def test_who_piles_up_answers_is_cut_off() -> None:
     async with serving(server_limits=ServerLimits(unread_s=0.5)) as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 40)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
@@ -472,16 +472,16 @@ async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
         peer_of(server, incoming_window=2) as narrow,
     ):
         await ask_for_much(server, narrow, 40)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_piles_up_answers_is_not_listened_to_until_he_takes_them() -> None:
     async with serving() as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 10)
-        await wait_until(lambda: len(server.paused_connections) == 1)
+        await wait_until(lambda: len(server.amqp.paused) == 1)
         for _ in range(10):
             await deaf.until(TransferArrived)
-        await wait_until(lambda: not server.paused_connections)
+        await wait_until(lambda: not server.amqp.paused)
 
 
 async def ask_for_much(server: NamespaceServer, peer: Peer, times: int) -> None:
@@ -570,7 +570,7 @@ async def test_what_was_taken_in_before_silence_is_answered_after_it(server: Nam
     async with sender_to(server) as (peer, link):
         link.send(encode_message(data=b"42"))
         peer.writer.write(peer.connection.take_output())
-        [wire] = server.amqp_connections
+        [wire] = server.amqp.connections
         await wait_until(lambda: wire.links.unwritten_bytes > 0, pause_s=0)
         server.go_silent()
         await wait_until(lambda: stored_bytes(server) > 0)
@@ -612,7 +612,7 @@ async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -
         for peer in (plain, encrypted):
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(peer.reader.read(1), WAIT_S)
-    await wait_until(lambda: not server.amqp_connections)
+    await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> None:
@@ -658,11 +658,11 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
 async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.broker.server.CLOSE_WAIT_S", 30.0)
+    monkeypatch.setattr("twinbus.broker.net.amqp_server.CLOSE_WAIT_S", 30.0)
     async with serving(data=tmp_path) as server:
         async with peer_of(server, ssl=trusting(server)) as peer:
             await peer.until(Opened)
-            [wire] = server.amqp_connections
+            [wire] = server.amqp.connections
             wire.stop_reading()
         await asyncio.sleep(0.05)
         began = asyncio.get_running_loop().time()

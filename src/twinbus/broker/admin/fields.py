@@ -187,7 +187,7 @@ def settings_of(kind: type[SettingsT], fields: Iterable[SettingElement], given: 
             problems.append(f"{name} and {field.setting} are the same setting: give one of them")
         elif field is not None:
             try:
-                values[field.setting] = None if value is None else field.format.read(_as_text(value))
+                values[field.setting] = None if value is None else field.format.read(value_text(value))
             except ValueError:
                 problems.append(f"{name} takes {field.format.name} or what the SDK takes, got {value!r}")
     if problems:
@@ -199,8 +199,8 @@ def _sdk_name(element: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", element).lower()
 
 
-def _as_text(value: object) -> str:
-    """A value of the SDK as its client would write it."""
+def value_text(value: object) -> str:
+    """A value of the SDK, or of JSON, as an official client would write it."""
     match value:
         case timedelta():
             value_ms = round(value / timedelta(milliseconds=1))

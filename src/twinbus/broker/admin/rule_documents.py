@@ -30,7 +30,7 @@ from twinbus.units import iso_duration, parse_iso_duration, parse_time_ms, utc_t
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 COMPATIBILITY = "20"
 VALUES_MAX = 100
-_CORRELATION = {
+CORRELATION_FIELDS = {
     "CorrelationId": "correlation_id",
     "MessageId": "message_id",
     "To": "to",
@@ -83,7 +83,7 @@ def _filter_of(element: Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _values_of(element, "Parameters"))
         case "CorrelationFilter":
-            texts = {field: _text(element, name) for name, field in _CORRELATION.items()}
+            texts = {field: _text(element, name) for name, field in CORRELATION_FIELDS.items()}
             return CorrelationFilter(**texts, properties=_values_of(element, "Properties"))
         case other:
             known = "SqlFilter, TrueFilter, FalseFilter or CorrelationFilter"
@@ -158,7 +158,7 @@ def rule_description(rule: Rule, outer: str = "RuleDescription") -> str:
 def _filter(given: Filter) -> str:
     match given:
         case CorrelationFilter():
-            texts = ((name, getattr(given, field)) for name, field in _CORRELATION.items())
+            texts = ((name, getattr(given, field)) for name, field in CORRELATION_FIELDS.items())
             parts = [tag(name, plain(text)) for name, text in texts if text is not None]
             return tag("Filter", *parts, _values("Properties", given.properties), i__type="CorrelationFilter")
         case SqlFilter(expression, parameters):

@@ -91,11 +91,6 @@ def read_settings(description: Element, schema: DescriptionSchema[SettingsT], co
     return schema.settings(**values)
 
 
-def read_queue_settings(body: bytes, context: ValidationContext) -> QueueSettings:
-    """The settings in an entry with a QueueDescription; raises `ArgumentError` naming every wrong field."""
-    return read_settings(description_in(body, "QueueDescription"), QUEUE, context)
-
-
 def description_in(body: bytes, *names: str) -> Element:
     """The description in an entry; raises `ArgumentError` unless it is one of these."""
     root = read_document(body)

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from twinbus.broker.auth.claims import owner_of, with_implied
 from twinbus.broker.operations import Right
@@ -63,12 +63,6 @@ class AccessRule:
         """The rights in the rule and those that come with them."""
         return with_implied(self.rights)
 
-    def has_key(self, key: str) -> bool:
-        return has_key(self.keys, key)
-
-    def with_key(self, key: str) -> AccessRule:
-        return replace(self, primary_key=key)
-
 
 def one_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, compared: int) -> bool:
     """Whether a key has the digest that was given. The work is that of `compared` keys, also if there are fewer.
@@ -124,14 +118,10 @@ EntityRules = Callable[[str], tuple[AccessRule, ...]]
 """The rules of the entity at a path, in any case; none if there is no such entity."""
 
 
-def no_entity_rules(_path: str) -> tuple[AccessRule, ...]:
-    return ()
-
-
 class RuleBook:
     """All rules of a namespace: its own, and those of its entities, looked up when they are needed."""
 
-    def __init__(self, rules: tuple[AccessRule, ...], entity_rules: EntityRules = no_entity_rules) -> None:
+    def __init__(self, rules: tuple[AccessRule, ...], entity_rules: EntityRules = lambda _path: ()) -> None:
         check_rules(rules)
         self.rules = rules
         self._entity_rules = entity_rules

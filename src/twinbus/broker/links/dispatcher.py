@@ -95,10 +95,11 @@ class LinkDispatcher:
 
         Others wait for the same disk, behind all that was taken in before.
         """
+        share = self._incoming.share
         return (
             self._nodes.unanswered >= REQUESTS_AT_ONCE
-            or self.share.unwritten_messages >= MESSAGES_AT_ONCE
-            or self.unwritten_bytes >= BYTES_AT_ONCE
+            or share.unwritten_messages >= MESSAGES_AT_ONCE
+            or share.unwritten_bytes >= BYTES_AT_ONCE
         )
 
     def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = _never) -> list[Event]:
