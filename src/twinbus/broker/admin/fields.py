@@ -77,43 +77,92 @@ FIELDS = (
     SettingElement("ForwardDeadLetteredMessagesTo", "forward_dead_letters_to", TEXT),
     SettingElement("MaxMessageSizeInKilobytes", "max_message_kb", WHOLE),
 )
-_BY_ELEMENT = {field.element: field for field in FIELDS}
-
-
-def _chosen(*elements: str) -> tuple[SettingElement, ...]:
-    return tuple(_BY_ELEMENT[element] for element in elements)
-
-
-TOPIC_FIELDS = (
-    *_chosen(
-        "DefaultMessageTimeToLive",
-        "MaxSizeInMegabytes",
-        "RequiresDuplicateDetection",
-        "DuplicateDetectionHistoryTimeWindow",
-        "EnableBatchedOperations",
-        "Status",
-        "UserMetadata",
-        "AutoDeleteOnIdle",
-        "EnablePartitioning",
-        "EnableExpress",
-        "MaxMessageSizeInKilobytes",
-    ),
-    SettingElement("SupportOrdering", "support_ordering", FLAG),
+QUEUE_ELEMENTS = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "ForwardTo",
+    "UserMetadata",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableExpress",
+    "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
 )
+TOPIC_ELEMENTS = (
+    "DefaultMessageTimeToLive",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "FilteringMessagesBeforePublishing",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "UserMetadata",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "SubscriptionCount",
+    "SqlFilterCount",
+    "CorrelationFilterCount",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableSubscriptionPartitioning",
+    "EnableExpress",
+    "MaxMessageSizeInKilobytes",
+)
+SUBSCRIPTION_ELEMENTS = (
+    "LockDuration",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DeadLetteringOnFilterEvaluationExceptions",
+    "MessageCount",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "Status",
+    "ForwardTo",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "CountDetails",
+    "ForwardDeadLetteredMessagesTo",
+    "AutoDeleteOnIdle",
+    "EntityAvailabilityStatus",
+    "UserMetadata",
+)
+"""All elements of a description, in the service's order."""
+
+
+def _settings_in(elements: tuple[str, ...]) -> tuple[SettingElement, ...]:
+    return tuple(field for field in FIELDS if field.element in elements)
+
+
+TOPIC_FIELDS = (*_settings_in(TOPIC_ELEMENTS), SettingElement("SupportOrdering", "support_ordering", FLAG))
 SUBSCRIPTION_FIELDS = (
-    *_chosen(
-        "LockDuration",
-        "RequiresSession",
-        "DefaultMessageTimeToLive",
-        "DeadLetteringOnMessageExpiration",
-        "MaxDeliveryCount",
-        "EnableBatchedOperations",
-        "Status",
-        "ForwardTo",
-        "UserMetadata",
-        "AutoDeleteOnIdle",
-        "ForwardDeadLetteredMessagesTo",
-    ),
+    *_settings_in(SUBSCRIPTION_ELEMENTS),
     SettingElement("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", FLAG),
 )
 RULES_ELEMENT, RULES_SETTING = "AuthorizationRules", "authorization_rules"

@@ -40,24 +40,16 @@ CORRELATION_FIELDS = {
     "ReplyToSessionId": "reply_to_session_id",
     "ContentType": "content_type",
 }
-_READ: dict[str, Callable[[str], Any]] = {
-    "string": str,
-    "int": WHOLE.read,
-    "long": WHOLE.read,
-    "double": float,
-    "boolean": FLAG.read,
-    "dateTime": parse_time_ms,
-    "duration": parse_iso_duration,
+_VALUES: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "string": (str, str),
+    "int": (WHOLE.read, str),
+    "long": (WHOLE.read, str),
+    "double": (float, repr),
+    "boolean": (FLAG.read, FLAG.write),
+    "dateTime": (parse_time_ms, utc_time_ms),
+    "duration": (parse_iso_duration, iso_duration),
 }
-_WRITE: dict[str, Callable[[Any], str]] = {
-    "string": str,
-    "int": str,
-    "long": str,
-    "double": repr,
-    "boolean": FLAG.write,
-    "dateTime": utc_time_ms,
-    "duration": iso_duration,
-}
+"""By type: how a value is read and written."""
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -134,7 +126,7 @@ def _value_of(pair: Element) -> TypedValue:
         raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {shown(kind)}")
     text = "" if value is None else value.text or ""
     try:
-        return TypedValue(kind, _READ[kind](text))
+        return TypedValue(kind, _VALUES[kind][0](text))
     except ValueError:
         raise ArgumentError(f"a value of type {kind} cannot be {shown(text)}") from None
 
@@ -188,6 +180,6 @@ def _values(name: str, values: NamedValues) -> str:
 
 
 def _pair(key: str, typed: TypedValue) -> str:
-    text = plain(_WRITE[typed.kind](typed.value))
+    text = plain(_VALUES[typed.kind][1](typed.value))
     value = tag("Value", text, i__type=f"d6p1:{typed.kind}", xmlns__d6p1=SCHEMA)
     return tag("KeyValueOfstringanyType", tag("Key", plain(key)), value)

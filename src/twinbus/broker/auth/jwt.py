@@ -15,14 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
 from twinbus.broker.auth.claims import Claim, with_implied
-from twinbus.broker.auth.public_keys import verifier_for
 from twinbus.broker.operations import Right
 from twinbus.errors import OptionsError, Unauthorized
 
 SERVICE_AUDIENCE = "https://servicebus.azure.net"
 """What the official clients ask their identity provider for."""
 SECRET_BYTES_MIN = 32
+RSA_BITS_MIN = 2048
+ES256_SIGNATURE_BYTES = 64
 ALGORITHMS = ("HS256", "RS256", "ES256")
 CLOCK_SKEW_MS = 60_000
 """An issuer's clock may be this much ahead. The end of a token is kept to the millisecond all the same."""
@@ -57,7 +64,7 @@ class JwtIssuer:
             raise OptionsError("a token issuer needs a name (the 'iss' of its tokens) and an audience")
         if self.algorithm not in ALGORITHMS:
             raise OptionsError(f"the algorithm of a token issuer is {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
-        make = _secret_verifier if self.algorithm == "HS256" else verifier_for
+        make = _secret_verifier if self.algorithm == "HS256" else _public_key_verifier
         object.__setattr__(self, "verify", make(self.key, self.algorithm))
 
 
@@ -70,6 +77,48 @@ def _secret_verifier(secret: str, _algorithm: str) -> Verify:
 
     def verify(signed: bytes, signature: bytes) -> bool:
         return hmac.compare_digest(hmac.new(key, signed, hashlib.sha256).digest(), signature)
+
+    return verify
+
+
+def _public_key_verifier(pem: str, algorithm: str) -> Verify:
+    """For RS256 or ES256; raises `OptionsError` if the text is not a public key for the algorithm."""
+    try:
+        key = load_pem_public_key(pem.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise OptionsError(f"{algorithm} needs a public key as PEM text (-----BEGIN PUBLIC KEY-----)") from None
+    if algorithm == "RS256":
+        return _rsa_verifier(key)
+    return _curve_verifier(key)
+
+
+def _rsa_verifier(key: object) -> Verify:
+    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < RSA_BITS_MIN:
+        raise OptionsError(f"RS256 needs an RSA public key of at least {RSA_BITS_MIN} bits")
+
+    def verify(signed: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(signature, signed, padding.PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify
+
+
+def _curve_verifier(key: object) -> Verify:
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise OptionsError("ES256 needs a public key on the curve P-256")
+
+    def verify(signed: bytes, signature: bytes) -> bool:
+        if len(signature) != ES256_SIGNATURE_BYTES:
+            return False
+        r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+        try:
+            key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            return False
+        return True
 
     return verify
 

@@ -65,7 +65,7 @@ class ActiveFault:
         self.id = fault_id
         self.fault = fault
         self.scope = fault.scope
-        self.covers = fault.scope.matcher().covers
+        self.covers = fault.scope.compile()
         self.since_ms = now_ms
         self._next_phases = list(fault.phases())
         self._last_due_ms = 0

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from twinbus.amqp.events import AttachRequested, CreditChanged
+from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Long, Symbol
+from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
 from twinbus.broker.links.addresses import CBS_ADDRESS, is_management, managed_entity, need_of, path_of
 from twinbus.broker.links.connection_context import ConnectionContext
@@ -19,7 +20,7 @@ from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import SETTLED_BY_SENDER, OpeningRole, ReceiverRole, RequesterRole, SenderRole
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
-from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
+from twinbus.broker.links.request_nodes import ResponseLink
 from twinbus.broker.operations import Done, Operation, ReceiveMode, Refused, SenderOpened, SessionAccepted
 from twinbus.errors import NotAllowed, TwinbusError
 
@@ -42,18 +43,17 @@ class AttachHandler:
         context: ConnectionContext,
         faults: FaultGate,
         outgoing: OutgoingDeliveries,
-        nodes: RequestNodes,
+        claims: ClaimBook,
         flush_later: Callable[[], None],
     ) -> None:
         self._context = context
         self._backend = context.backend
         self._faults = faults
         self._outgoing = outgoing
-        self._nodes = nodes
+        self._claims = claims
         self._flush_later = flush_later
 
-    def take(self, event: AttachRequested, now_ms: int) -> None:
-        link = event.link
+    def take(self, link: Link, now_ms: int) -> None:
         if self._faults.is_open:
             self._attach(link, now_ms)
             return
@@ -70,7 +70,7 @@ class AttachHandler:
         path = path_of(link)
         if path.lower() == CBS_ADDRESS:
             return PROCEED
-        self._nodes.check_right(*need_of(link), now_ms)
+        self._claims.check(*need_of(link), now_ms)
         is_sender = isinstance(link, ReceivingLink)
         return self._faults.decide(Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER, path, now_ms)
 
@@ -90,7 +90,7 @@ class AttachHandler:
         try:
             path = path_of(link)
             if path.lower() != CBS_ADDRESS:
-                self._nodes.check_right(*need_of(link), now_ms)
+                self._claims.check(*need_of(link), now_ms)
             if isinstance(link, ReceivingLink):
                 self._attach_sender(link, path, now_ms)
             elif isinstance(link, SendingLink):

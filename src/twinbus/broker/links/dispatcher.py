@@ -24,6 +24,7 @@ from twinbus.amqp.events import (
 from twinbus.amqp.link import Link
 from twinbus.amqp.sasl import PLAIN
 from twinbus.amqp.sending_link import SendingLink
+from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.addresses import CBS_ADDRESS, need_of
 from twinbus.broker.links.attach import AttachHandler
 from twinbus.broker.links.connection_context import ConnectionContext
@@ -71,8 +72,11 @@ class LinkDispatcher:
         self._faults = FaultGate(context.faults, context.delayed, drop, context.report_busy)
         self._incoming = IncomingDeliveries(context, self._faults, self._flush_later)
         self.outgoing = OutgoingDeliveries(context, self._faults, self._flush_later, flush)
-        self._nodes = RequestNodes(context, self._faults, self._incoming, self.outgoing.holder_of, self._flush_later)
-        self._attach = AttachHandler(context, self._faults, self.outgoing, self._nodes, self._flush_later)
+        self._claims = ClaimBook()
+        self._nodes = RequestNodes(
+            context, self._faults, self._incoming, self._claims, self.outgoing.holder_of, self._flush_later
+        )
+        self._attach = AttachHandler(context, self._faults, self.outgoing, self._claims, self._flush_later)
 
     @property
     def is_authenticated(self) -> bool:
@@ -144,23 +148,24 @@ class LinkDispatcher:
 
     def next_expiry_ms(self) -> int | None:
         """When `close_expired` has something to do; None: not before the peer sends another token."""
-        return self._nodes.next_expiry_ms()
+        return self._claims.review_ms
 
     def close_expired(self, now_ms: int) -> None:
         """Detach links whose token has ended, or was replaced by one that allows less. Cheap while there are none."""
-        if not self._nodes.is_review_due(now_ms):
+        review_ms = self._claims.review_ms
+        if review_ms is None or review_ms > now_ms:
             return
         for link in [link for session in self._connection.sessions for link in session.links if link.is_open]:
             path, right = need_of(link)
-            if path.lower() != CBS_ADDRESS and not self._nodes.has_right(path, right, now_ms):
+            if path.lower() != CBS_ADDRESS and not self._claims.has(path, right, now_ms):
                 self._forget(link, now_ms)
                 link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
-        self._nodes.reviewed(now_ms)
+        self._claims.reviewed(now_ms)
 
     # --- links ---
 
     def _attach_requested(self, event: AttachRequested, now_ms: int) -> None:
-        self._attach.take(event, now_ms)
+        self._attach.take(event.link, now_ms)
 
     def _detached(self, event: Detached, now_ms: int) -> None:
         self._forget(event.link, now_ms)

@@ -1,4 +1,4 @@
-"""One connection's requests to `$cbs` and `$management`, and the rights that it has proved so far."""
+"""One connection's requests to `$cbs` and `$management`."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ class RequestNodes:
         context: ConnectionContext,
         faults: FaultGate,
         incoming: IncomingDeliveries,
+        claims: ClaimBook,
         holder_of: Callable[[str, str], int],
         flush_later: Callable[[], None],
     ) -> None:
@@ -98,39 +99,16 @@ class RequestNodes:
         self._incoming = incoming
         self._holder_of = holder_of
         self._flush_later = flush_later
-        self._claims = ClaimBook()
+        self._claims = claims
         self.is_authenticated = False
         """Whether anything was proved here so far."""
         self.unanswered = 0
         """Requests that are not done yet."""
 
-    # --- rights ---
-
     def authenticated(self, rule_name: str) -> None:
         """The peer has logged in with a rule's name and key, which were checked."""
         self._claims.enter(self._authority.claim_of(rule_name))
         self.is_authenticated = True
-
-    def check_right(self, path: str, right: Right | None, now_ms: int) -> None:
-        """Raise `Unauthorized` unless the connection has this right to an entity; None asks for any right at all."""
-        self._claims.check(path, right, now_ms)
-
-    def next_expiry_ms(self) -> int | None:
-        """When `is_review_due` becomes true; None: not before another token is put."""
-        return self._claims.review_ms
-
-    def is_review_due(self, now_ms: int) -> bool:
-        """Whether rights may have been lost: then ask for each with `has_right`, and call `reviewed`."""
-        review_ms = self._claims.review_ms
-        return review_ms is not None and review_ms <= now_ms
-
-    def has_right(self, path: str, right: Right | None, now_ms: int) -> bool:
-        return self._claims.has(path, right, now_ms)
-
-    def reviewed(self, now_ms: int) -> None:
-        self._claims.reviewed(now_ms)
-
-    # --- requests ---
 
     def take(self, event: TransferArrived, address: str, now_ms: int) -> None:
         try:
@@ -154,7 +132,7 @@ class RequestNodes:
             self._respond(session, address, request, failure_response(request, error))
 
         try:
-            self.check_right(path, right_for_operation(request.operation), now_ms)
+            self._claims.check(path, right_for_operation(request.operation), now_ms)
             decision = self._faults.decide_request(request.operation, path, now_ms)
             if isinstance(decision, Proceed):
                 self._carry_out(session, address, request, decision, now_ms)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,10 +23,11 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twinbus.errors import StoreError
-from twinbus.own_files import refuse_foreign_link
+from twinbus.own_files import refuse_foreign_link, write_whole
 
 CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 SERVER_FILE, SERVER_KEY_FILE = "server.pem", "server-key.pem"
+PUBLIC_MODE = 0o644
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=365)
@@ -76,7 +76,7 @@ def passing_identity(home: Path, names: frozenset[str], now: datetime) -> Identi
     """An identity for a server that keeps nothing. All of one process have the same authority."""
     authority = _authority_of_this_process()
     if not (home / CA_FILE).exists():
-        _write(home / CA_FILE, _pem(authority.certificate))
+        write_whole(home / CA_FILE, _pem(authority.certificate), PUBLIC_MODE)
     return _identity(home, authority, names, now)
 
 
@@ -99,8 +99,8 @@ def _kept_authority(home: Path, now: datetime) -> DevAuthority:
         if now < kept.certificate.not_valid_after_utc - RENEW_BEFORE:
             return kept
     made = _new_authority(now)
-    _write(home / CA_KEY_FILE, _key_pem(made.key), is_secret=True)
-    _write(home / CA_FILE, _pem(made.certificate))  # last: it says that the key is there too
+    write_whole(home / CA_KEY_FILE, _key_pem(made.key))
+    write_whole(home / CA_FILE, _pem(made.certificate), PUBLIC_MODE)  # last: it says that the key is there too
     return made
 
 
@@ -160,8 +160,8 @@ def _issue(home: Path, authority: DevAuthority, names: frozenset[str], now: date
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in sorted(names)]), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    _write(home / SERVER_KEY_FILE, _key_pem(key), is_secret=True)
-    _write(home / SERVER_FILE, _pem(certificate))
+    write_whole(home / SERVER_KEY_FILE, _key_pem(key))
+    write_whole(home / SERVER_FILE, _pem(certificate), PUBLIC_MODE)
 
 
 def _builder(
@@ -220,17 +220,3 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _read(path: Path) -> bytes:
     refuse_foreign_link(path)
     return path.read_bytes()
-
-
-def _write(path: Path, data: bytes, *, is_secret: bool = False) -> None:
-    """The whole file or none of it; what was there before is replaced."""
-    number, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # readable by its owner only
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-            os.fchmod(number, 0o600 if is_secret else 0o644)
-            os.fsync(number)
-        Path(new).replace(path)
-    except BaseException:
-        Path(new).unlink(missing_ok=True)
-        raise

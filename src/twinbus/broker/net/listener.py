@@ -69,6 +69,7 @@ class Listener:
         self.connections: set[AcceptedConnection] = set()
         self._unauthenticated = UnauthenticatedConnections(limits.unauthenticated_connections)
         self.unauthenticated_pool = AccountPool(limits.unauthenticated_bytes_all)
+        """The memory that unauthenticated connections take together."""
         self.authenticated_pool = AccountPool(limits.held_bytes_all)
         self._host = host
         self._sockets: list[socket.socket] = []

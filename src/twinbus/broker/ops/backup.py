@@ -5,7 +5,6 @@ The copy is a data directory like any other, so to restore it is to serve it, or
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from twinbus.broker.store.backup import back_up
 from twinbus.broker.store.locked_file import sync_path
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import OptionsError, StoreError
+from twinbus.own_files import write_whole
 
 KEPT_WITH_IT = (KEY_FILE, RULE_KEYS_FILE, CREATED_FILE, CA_FILE, CA_KEY_FILE)
 """What makes it the same namespace to its clients. The server's certificate is made anew where it is served."""
@@ -102,7 +102,7 @@ class SafeCopy:
             raise StoreError(f"the backup {self._target} cannot be made: {error}") from None
         for file in KEPT_WITH_IT:
             if (self._data / name / file).is_file():
-                _copy_private(self._data / name / file, home / file)
+                write_whole(home / file, (self._data / name / file).read_bytes())
         found = _looked_through(store)
         sync_path(home)
         return Copied(name, *found, store.stat().st_size)
@@ -110,13 +110,6 @@ class SafeCopy:
 
 def _listed(data: Path) -> str:
     return ", ".join(namespaces_in(data)[:10])
-
-
-def _copy_private(source: Path, target: Path) -> None:
-    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(source.read_bytes())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _looked_through(path: Path) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from azure.servicebus.management._generated.models import QueueDescriptionEntry,
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from twinbus.broker.admin import validation
 from twinbus.broker.admin.documents import (
     DocumentContext,
     NamespaceInfo,
@@ -25,7 +26,6 @@ from twinbus.broker.admin.documents import (
     queue_feed,
     topic_feed,
 )
-from twinbus.broker.admin import validation
 from twinbus.broker.admin.validation import QUEUE, ValidationContext
 from twinbus.broker.admin.xml_text import plain, tag
 from twinbus.broker.core.replies import QueueDescription
