@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from twinbus.broker.net.listener import bound_sockets
+from twinbus.broker.net.ports import bound_sockets
 
 LOOPBACK = "127.0.0.1"
 LOOK_PAUSE_S = 0.002

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from aiohttp.web import Application
-
 from twinbus.amqp.outcomes import Error
 from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.app import make_admin_app
@@ -80,7 +78,7 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
-        self._throttle = Throttle(options.throttle, self._is_partitioned)
+        self._throttle = Throttle(options.throttle, lambda path: self.gate.machine.registry.is_partitioned(path))
         self._memory = ResidentMemory()
         if options.throttle.memory_bytes is not None:
             self._memory.check()
@@ -190,23 +188,25 @@ class NamespaceServer:
             self.gate = await asyncio.to_thread(self._open_gate)
             await asyncio.to_thread(self._take_keys)
             self.context = self._open_context()
+            self._controls = self._open_controls()
+            scheduler = Scheduler(self.gate, self.context, self.switch, self.clock, lambda: self.amqp.relieve())
+            self._scheduler = scheduler
             self.amqp = AmqpServer(
                 self.context,
                 self.server_limits,
                 f"twinbus-{self.options.name}",
-                after_action=self.after_action,
-                between_steps=lambda: self._scheduler.take_reports(),
+                after_action=scheduler.after_action,
+                between_steps=scheduler.take_reports,
             )
-            self._controls = self._open_controls()
-            self._scheduler = Scheduler(self.gate, self.context, self.switch, self.clock, self.amqp.relieve)
-            await asyncio.to_thread(self._store.start, self._scheduler.take_report_from_thread)
+            await asyncio.to_thread(self._store.start, scheduler.take_report_from_thread)
             self.ledger.record_inventory(self.gate.machine.registry.all())
             self._admin = AdminServer(
-                self.options.name, self.gate, self.context, self.after_action, self._created_at_ms
+                self.options.name, self.gate, self.context, scheduler.after_action, self._created_at_ms
             )
             await self._create_queues()
             self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
-            app = self._http_app()
+            app = make_admin_app(self._admin)
+            MetricsPage(self.context.authority, self.clock, partial(status_snapshot.snapshot, self)).add_to(app)
             self._http = HttpServer(app, self.server_limits, app[REFUSE], error_response)
             await self._http.open()
             await self._controls.start()
@@ -334,11 +334,6 @@ class NamespaceServer:
 
     # --- HTTP and TLS ---
 
-    def _http_app(self) -> Application:
-        app = make_admin_app(self._admin)
-        MetricsPage(self.context.authority, self.clock, partial(status_snapshot.snapshot, self)).add_to(app)
-        return app
-
     def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
         assert self._http is not None
         return self._http.handler_of(accepted)
@@ -407,12 +402,6 @@ class NamespaceServer:
             entity_names=self.entity_names,
             secrets=lambda: [key for rule in self.rules for key in rule.keys],
         )
-
-    def _is_partitioned(self, path: str) -> bool:
-        return self.gate.machine.registry.is_partitioned(path)
-
-    def after_action(self) -> None:
-        self._scheduler.after_action()
 
     # --- disk failures ---
 

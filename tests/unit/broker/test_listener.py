@@ -16,7 +16,8 @@ from steady_time import steady_time
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net import listener as listener_module
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.listener import Listener, UnauthenticatedConnections, bound_sockets
+from twinbus.broker.net.listener import Listener, UnauthenticatedConnections
+from twinbus.broker.net.ports import bound_sockets
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 
-from twinbus.broker.net import reserved_ports as ports
-from twinbus.broker.net.listener import bound_sockets
-from twinbus.broker.net.reserved_ports import FIRST, lasting_port, ports_to_try
+from twinbus.broker.net import ports
+from twinbus.broker.net.ports import FIRST, bound_sockets, lasting_port, ports_to_try
 
 ANY = (socket.AF_INET, ("127.0.0.1", 0))
 
@@ -47,12 +46,13 @@ def test_where_nobody_says_which_they_are_it_is_the_usual_ones(system_range: Pat
 
 
 def test_a_port_that_is_asked_for_is_the_only_one() -> None:
-    assert list(ports_to_try(5672, 8)) == [5672]
+    assert list(ports_to_try(5672)) == [5672]
 
 
 def test_who_asks_for_any_port_gets_one_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "lasting_port", iter([11_000, 12_000]).__next__)
-    assert list(ports_to_try(0, 2)) == [11_000, 12_000, 0, 0]
+    monkeypatch.setattr(ports, "PORT_TRIES", 2)
+    assert list(ports_to_try(0)) == [11_000, 12_000, 0, 0]
 
 
 def test_a_port_that_is_taken_is_passed_over_and_at_last_the_system_chooses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,8 @@ def read_fault(values: Mapping[str, Any]) -> Fault:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise OptionsError(_unknown_kind(name))
-    problems = [f"{name} takes no {_label(key)}" for key in given if key not in _COMMON_KEYS | _keys_of(kind)]
+    known = _COMMON_KEYS | {one.key for one in kind.parameters}
+    problems = [f"{name} takes no {_label(key)}" for key in given if key not in known]
     scope = _read_scope(given, problems)
     length_ms = _read_parameter(LENGTH, given, problems)
     read = {one.key: _read_parameter(one, given, problems) for one in kind.parameters}
@@ -239,10 +240,6 @@ def _without_effect(fault: Fault) -> Iterator[str]:
             if BELOW_TOPIC in name.lower():
                 topic = name[: name.lower().index(BELOW_TOPIC)]
                 yield f"{fault.kind} has no effect on {name}: nobody sends to a subscription, name its topic {topic}"
-
-
-def _keys_of(kind: FaultKind) -> frozenset[str]:
-    return frozenset(one.key for one in kind.parameters)
 
 
 def _label(key: str) -> str:

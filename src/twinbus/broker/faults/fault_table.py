@@ -46,21 +46,6 @@ NEVER_MS = 2**63
 class ActiveFault:
     """A fault in force, with its current phase."""
 
-    __slots__ = (
-        "_last_due_ms",
-        "_next_phases",
-        "affects",
-        "bucket",
-        "covers",
-        "effect",
-        "fault",
-        "id",
-        "left",
-        "scope",
-        "since_ms",
-        "until_ms",
-    )
-
     def __init__(self, fault_id: str, fault: Fault, now_ms: int) -> None:
         self.id = fault_id
         self.fault = fault

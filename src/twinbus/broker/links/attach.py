@@ -142,7 +142,7 @@ class AttachHandler:
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         wish = session_wish(link)
         receiver = self._context.new_receiver(self._outgoing, link)
-        link.context = OpeningRole(path, receiver)
+        link.context = OpeningRole(receiver)
         role = ReceiverRole(path, path.lower(), receiver)
         if wish is None:
             opened = partial(self._receiver_opened, link, role, now_ms)
@@ -152,7 +152,7 @@ class AttachHandler:
             self._backend.accept_session(receiver, path, mode, wish.session_id, wish.wait_ms, now_ms, accepted)
 
     def _receiver_opened(self, link: SendingLink, role: ReceiverRole, now_ms: int, reply: Done | Refused) -> None:
-        if link.context != OpeningRole(role.path, role.receiver):
+        if link.context != OpeningRole(role.receiver):
             return  # gone while the reply waited for the disk: transfer dead letters are made when first asked for
         if isinstance(reply, Refused):
             self._not_opened(link, role, reply)

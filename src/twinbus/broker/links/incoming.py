@@ -13,13 +13,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, Outcome
 from twinbus.broker.faults.decisions import PROCEED, Proceed
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import SenderRole
-from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.message import BATCH_FORMAT, Arrival, unpack_batch
 from twinbus.broker.operations import Done, Operation, Refused
 from twinbus.errors import AmqpError, NamespaceError, ServerBusy
@@ -77,7 +77,7 @@ class IncomingDeliveries:
         if isinstance(decision, Proceed):  # its delay is for the answer, not for the storing
             self._send_alone(event, role, decision, now_ms)
         else:
-            self._faults.apply(decision, now_ms, lambda: None, lambda error: self._reject(event, error))
+            self._faults.apply(decision, now_ms, lambda: None, lambda error: self.settle(event, rejection(error)))
         return True
 
     def _gather(self, event: TransferArrived, role: SenderRole, now_ms: int) -> bool:
@@ -86,7 +86,7 @@ class IncomingDeliveries:
             arrivals = self._read_part(event)
         except (NamespaceError, AmqpError) as error:
             self._reading = None
-            self._reject(event, error)
+            self.settle(event, rejection(error))
             return True
         if arrivals is None:
             return False
@@ -135,7 +135,7 @@ class IncomingDeliveries:
                 pass
         except (NamespaceError, AmqpError) as error:
             self._reading = None
-            self._reject(event, error)
+            self.settle(event, rejection(error))
             return
         if decision.late_ms:
             arrivals = tuple([_delayed(arrival, now_ms + decision.late_ms) for arrival in arrivals])
@@ -191,16 +191,13 @@ class IncomingDeliveries:
         self.share.written(len(event.payload), len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
-            outcome = Rejected(amqp_error(reply.error))
+            outcome = rejection(reply.error)
         else:
             self._context.meter.count_sends(entity, arrivals)
         if decision is PROCEED:
             self.settle(event, outcome)
         elif not decision.unanswered:
             self._faults.call_later(decision.delay_ms, sent_ms, partial(self.settle, event, outcome))
-
-    def _reject(self, event: TransferArrived, error: NamespaceError | AmqpError) -> None:
-        self.settle(event, Rejected(amqp_error(error)))
 
     def settle(self, event: TransferArrived, outcome: Outcome) -> None:
         """Settle a transfer, if the peer waits for that."""

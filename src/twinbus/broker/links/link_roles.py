@@ -29,7 +29,6 @@ class ReceiverRole(NamedTuple):
 class OpeningRole(NamedTuple):
     """The peer waits for its receiver to be opened: for a session, or for the entity itself."""
 
-    path: str
     receiver: int
 
 

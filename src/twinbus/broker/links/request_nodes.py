@@ -8,7 +8,7 @@ from functools import partial
 
 from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Rejected
+from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
 from twinbus.amqp.types import Array
@@ -19,7 +19,7 @@ from twinbus.broker.links.cbs import put_token
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
-from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.links.request_messages import Request, failure_response, read_request
 from twinbus.broker.operations import Right
 from twinbus.errors import AmqpError, NamespaceError
@@ -114,7 +114,7 @@ class RequestNodes:
         try:
             request = read_request(event.payload, TOKEN_ELEMENTS if address == CBS_ADDRESS else REQUEST_ELEMENTS)
         except AmqpError as error:
-            self._incoming.settle(event, Rejected(amqp_error(error)))
+            self._incoming.settle(event, rejection(error))
             return
         self._incoming.settle(event, ACCEPTED)
         session = event.link.session

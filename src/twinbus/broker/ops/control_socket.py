@@ -223,8 +223,8 @@ class Controls:
 
     def __init__(
         self,
-        book: FaultTable,
-        premises: FaultableServer,
+        faults: FaultTable,
+        server: FaultableServer,
         *,
         directory: Path | None,
         clock: Callable[[], int],
@@ -239,7 +239,7 @@ class Controls:
         self._secrets = secrets
         self._own_directory = tempfile.TemporaryDirectory(prefix="twinbus-") if directory is None else None
         self.directory = Path(self._own_directory.name) if self._own_directory is not None else directory or Path()
-        self.switch = FaultSwitch(book, premises, write_dump=self.dump, entity_names=entity_names)
+        self.switch = FaultSwitch(faults, server, write_dump=self.dump, entity_names=entity_names)
         handler = ControlHandler(self.switch, clock=clock, write_dump=self.dump, status=status)
         self._server = ControlServer(self.directory / CONTROL_SOCKET, handler)
 
