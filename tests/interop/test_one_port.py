@@ -252,7 +252,7 @@ async def test_what_only_begins_like_tls_is_hung_up_on(server: NamespaceServer) 
     async with peer_of(server) as peer:
         peer.writer.write(b"\x16" + b"nonsense" * 100)
         await hung_up(peer.reader)
-    await wait_until(lambda: not server._listener.connections)
+    await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def hung_up(reader: asyncio.StreamReader) -> bytes:
@@ -299,7 +299,7 @@ async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(wor
             assert SOON_S / 2 < elapsed_s < ServerLimits().unauthenticated_s - 5, "the limit that was set"
         neighbour.session.attach_sender("still", "orders")
         await neighbour.until(Attached)
-        await wait_until(lambda: len(server._listener.connections) == 1)
+        await wait_until(lambda: len(server._endpoint.listener.connections) == 1)
 
 
 async def moved_into(house: AsyncExitStack, server: NamespaceServer) -> Peer:
@@ -317,7 +317,7 @@ async def test_half_a_tls_hello_is_let_go(hello: bytes) -> None:
     async with serving(server_limits=ServerLimits(tls_handshake_s=SOON_S)) as server, peer_of(server) as slow:
         slow.writer.write(hello)
         await hung_up(slow.reader)
-        await wait_until(lambda: not server._listener.connections)
+        await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def test_a_byte_now_and_then_does_not_help() -> None:
@@ -361,7 +361,7 @@ async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
             assert b"<Error><Code>503</Code>" in heard
         first.session.attach_sender("still", "orders")
         await first.until(Attached)
-    await wait_until(lambda: not server._listener.connections)
+    await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def test_who_is_turned_away_leaves_nothing_behind() -> None:
@@ -539,7 +539,7 @@ async def test_frames_sessions_and_links_are_limited_as_configured() -> None:
 async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server: NamespaceServer) -> None:
     async with peer_of(server) as old, peer_of(server) as new, peer_of(server) as http:
         await old.until(Opened)
-        server.go_silent()
+        server._endpoint.go_silent()
         link = old.session.attach_sender("sender", "orders")
         old.writer.write(old.connection.take_output())
         new.writer.write(new.connection.take_output())
@@ -547,7 +547,7 @@ async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server:
         for peer in (old, new, http):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(peer.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         await old.until(Attached)
         assert link.attached
         await new.until(Opened)
@@ -556,12 +556,12 @@ async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server:
 
 async def test_what_is_sent_into_silence_is_not_even_read(server: NamespaceServer) -> None:
     async with sender_to(server) as (peer, link):
-        server.go_silent()
+        server._endpoint.go_silent()
         link.send(encode_message(data=b"anybody?"))
         peer.writer.write(peer.connection.take_output())
         await asyncio.sleep(0.1)
         assert stored_bytes(server) == 0
-        server.speak_again()
+        server._endpoint.speak_again()
         await peer.until(DispositionArrived)
         assert stored_bytes(server) > 0
 
@@ -572,11 +572,11 @@ async def test_what_was_taken_in_before_silence_is_answered_after_it(server: Nam
         peer.writer.write(peer.connection.take_output())
         [wire] = server.amqp.connections
         await wait_until(lambda: wire.links.unwritten_bytes > 0, pause_s=0)
-        server.go_silent()
+        server._endpoint.go_silent()
         await wait_until(lambda: stored_bytes(server) > 0)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(peer.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         await peer.until(DispositionArrived)
 
 
@@ -584,10 +584,10 @@ async def test_not_even_keep_alives_are_sent_in_silence(server: NamespaceServer)
     async with peer_of(server, idle_timeout_ms=100) as peer:
         await peer.until(Opened)
         assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
-        server.go_silent()
+        server._endpoint.go_silent()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(peer.reader.read(1), 0.2)
-        server.speak_again()
+        server._endpoint.speak_again()
         assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
 
 
@@ -595,12 +595,12 @@ async def test_a_request_under_way_when_silence_falls_is_answered_after_it(serve
     token = python_token("http://localhost/queue", ROOT_KEY_NAME, server.key, 2**32)
     async with peer_of(server) as http:
         http.writer.write(HEAD + f"Authorization: {token}\r\n\r\n<entry>".encode())
-        await wait_until(lambda: bool(server._http and server._http._connections))
-        server.go_silent()
+        await wait_until(lambda: bool(server._endpoint._http and server._endpoint._http._connections))
+        server._endpoint.go_silent()
         http.writer.write(b" " * 93)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(http.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         assert (await http.reader.readline()).startswith(b"HTTP/1.1 4")
 
 
@@ -608,7 +608,7 @@ async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -
     async with peer_of(server) as plain, peer_of(server, ssl=trusting(server)) as encrypted:
         await plain.until(Opened)
         await encrypted.until(Opened)
-        server.drop_connections()
+        server._endpoint.drop_connections()
         for peer in (plain, encrypted):
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(peer.reader.read(1), WAIT_S)
@@ -618,12 +618,12 @@ async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -
 async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> None:
     async with peer_of(server) as old:
         await old.until(Opened)
-        server.pause_listening()
+        server._endpoint.pause_listening()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
         old.session.attach_sender("sender", "orders")
         await old.until(Attached)
-        server.resume_listening()
+        server._endpoint.resume_listening()
         async with peer_of(server) as new:
             await new.until(Opened)
 
@@ -673,7 +673,7 @@ async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
 async def test_a_silent_server_can_be_stopped(server: NamespaceServer) -> None:
     async with peer_of(server) as old, peer_of(server):
         await old.until(Opened)
-        server.go_silent()
+        server._endpoint.go_silent()
         async with asyncio.timeout(WAIT_S):
             await server.stop()
             assert await hung_up(old.reader) == b""

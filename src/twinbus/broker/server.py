@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import logging
 import random
-import ssl
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +16,6 @@ from typing import TypeVar
 from twinbus.amqp.outcomes import Error
 from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.app import make_admin_app
-from twinbus.broker.admin.error_responses import REFUSE, error_response
 from twinbus.broker.admin.metrics_page import MetricsPage
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.keyring import build_authority, rules_with_keys
@@ -30,19 +27,14 @@ from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.core.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.data_directory import STORE_FILE, creation_time_ms, make_namespace_directory
+from twinbus.broker.endpoint import Endpoint
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.faults.fault_table import FaultTable, Reachability
+from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch
 from twinbus.broker.faults.throttle import Throttle
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.message import MessageReader
-from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.amqp_connection import AmqpConnection
 from twinbus.broker.net.amqp_server import AmqpServer
-from twinbus.broker.net.http_server import HttpServer
-from twinbus.broker.net.listener import Listener
-from twinbus.broker.net.sniffer import ConnectionProtocol
-from twinbus.broker.net.tls import Tls, given_identity, names_in, open_tls
 from twinbus.broker.ops import status_snapshot
 from twinbus.broker.ops.control_socket import Controls
 from twinbus.broker.ops.ledger_events import NamespaceLedger
@@ -53,8 +45,8 @@ from twinbus.broker.store.api import Store, StoredNamespace
 from twinbus.broker.store.memory import MemoryStore
 from twinbus.broker.store.sql_connection import store_error
 from twinbus.broker.store.sqlite import SqliteStore
-from twinbus.connection_string import EVERY_ADDRESS, ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError, TwinbusError
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
+from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError
 from twinbus.options import NamespaceOptions
 
 logger = logging.getLogger("twinbus.namespace")
@@ -62,7 +54,6 @@ logger = logging.getLogger("twinbus.namespace")
 R = TypeVar("R")
 
 RECOVERY_PAUSE_S = 1.0
-PORT_PAUSE_S = 1.0
 
 
 class NamespaceServer:
@@ -84,20 +75,7 @@ class NamespaceServer:
             self._memory.check()
         self.faults = FaultTable(random.random, self._throttle)
         self._controls: Controls | None = None
-        self._tls: Tls | None = None
-        self._http: HttpServer | None = None
-        self._listener = Listener(
-            options.host,
-            options.port,
-            limits=self.server_limits,
-            handlers={
-                ConnectionProtocol.AMQP: lambda accepted: AmqpConnection(self.amqp, accepted),
-                ConnectionProtocol.HTTP: self._http_handler,
-            },
-            tls_context=self._tls_context,
-            tls_only=options.tls_only,
-            is_dropping=lambda: self.faults.reachability() is Reachability.DROPPING,
-        )
+        self._endpoint = Endpoint(options, self.server_limits, self.faults)
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
         self.ledger = NamespaceLedger(options.ledger, options.name)
@@ -118,7 +96,7 @@ class NamespaceServer:
 
     def _connection_string(self, key_name: str, key: str) -> str:
         said = ConnectionString(
-            host=self._reachable_host(),
+            host=self._endpoint.reachable_host(),
             port=self.port,
             namespace=self.options.name,
             key=key,
@@ -128,18 +106,15 @@ class NamespaceServer:
         )
         return str(said)
 
-    def _reachable_host(self) -> str:
-        """A host to connect to: over TLS one that the given certificate names."""
-        if self.is_tls_only and self._tls is not None and self.options.cert is not None:
-            named = names_in(self._tls.identity.certificate)
-            if named and self.options.host not in named:
-                return named[0]
-        return EVERY_ADDRESS.get(self.options.host, self.options.host)
-
     @property
     def is_tls_only(self) -> bool:
         """Whether peers that do not use TLS are refused; known once the port is bound."""
-        return self._listener.is_tls_only
+        return self._endpoint.listener.is_tls_only
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        return self._endpoint.ca_file
 
     # --- start and stop ---
 
@@ -157,8 +132,7 @@ class NamespaceServer:
         await self.bind()
         try:
             await self._open()
-            self._listener.listen()
-            self._warn_of_clear_text()
+            self._endpoint.listen()
         except BaseException:
             await self.stop()
             raise
@@ -169,17 +143,8 @@ class NamespaceServer:
         It comes before the store, so that a port in use leaves no trace on disk.
         """
         self._loop = asyncio.get_running_loop()
-        if self.options.cert is not None and self.options.key_file is not None:
-            given_identity(self.options.cert, self.options.key_file)  # now, to report what is wrong with them
-        await self._listener.bind()
-        self.port = self._listener.port
-
-    def _warn_of_clear_text(self) -> None:
-        if not self.is_tls_only and not self._listener.is_for_this_machine:
-            logger.warning(
-                "namespace %s can be reached from other machines without TLS: keys and messages can be read on the way",
-                self.options.name,
-            )
+        await self._endpoint.bind()
+        self.port = self._endpoint.listener.port
 
     async def _open(self) -> None:
         await asyncio.to_thread(self.ledger.open)  # first: if it cannot be written, no store is made
@@ -204,11 +169,9 @@ class NamespaceServer:
                 self.options.name, self.gate, self.context, scheduler.after_action, self._created_at_ms
             )
             await self._create_queues()
-            self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
             app = make_admin_app(self._admin)
             MetricsPage(self.context.authority, self.clock, partial(status_snapshot.snapshot, self)).add_to(app)
-            self._http = HttpServer(app, self.server_limits, app[REFUSE], error_response)
-            await self._http.open()
+            await self._endpoint.open(self.amqp, app)
             await self._controls.start()
         except BaseException:
             await asyncio.to_thread(self._store.close)
@@ -308,17 +271,13 @@ class NamespaceServer:
 
     async def stop(self) -> None:
         """Accept nothing more, write and answer what was accepted, close. Harmless when it is stopped."""
-        self._listener.close()
-        if self._http is not None:
-            await self._http.close()  # before the store: requests under way can still be answered
-            self._http = None
+        await self._endpoint.close()  # before the store: requests under way can still be answered
         if self._is_open:
             self._is_open = False
             await self._close()
         if self._controls is not None:
             await self._controls.stop()
-        if self._tls is not None:
-            self._tls.close()
+        self._endpoint.forget_certificate()
         await asyncio.to_thread(self.ledger.close)
 
     async def _close(self) -> None:
@@ -332,58 +291,7 @@ class NamespaceServer:
         self.amqp.close_connections(Error("amqp:connection:forced", "the namespace is being stopped"))
         await self.amqp.wait_closed()
 
-    # --- HTTP and TLS ---
-
-    def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
-        assert self._http is not None
-        return self._http.handler_of(accepted)
-
-    def _tls_context(self) -> ssl.SSLContext:
-        assert self._tls is not None
-        return self._tls.context(datetime.now(UTC))
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
-        return None if self._tls is None else self._tls.identity.ca
-
-    # --- network faults ---
-
-    def pause_listening(self) -> None:
-        """Refuse new connections; the port stays bound."""
-        self._listener.pause()
-
-    def resume_listening(self) -> None:
-        """Accept connections again, as soon as the port is free: another process may have taken it."""
-        try:
-            self._listener.resume()
-        except TwinbusError as error:
-            logger.warning("namespace %s has no port and tries again: %s", self.options.name, error)
-            self._loop.call_later(PORT_PAUSE_S, self._resume_if_wanted)
-
-    def _resume_if_wanted(self) -> None:
-        if self._is_open and self.faults.reachability() is not Reachability.REFUSING:
-            self.resume_listening()
-
-    def drop_connections(self) -> None:
-        """Reset all connections."""
-        self._listener.drop_connections()
-
-    def go_silent(self) -> None:
-        """Accept connections, and neither read nor write on any, old or new."""
-        self._listener.go_silent()
-        if self._http is not None:
-            self._http.go_silent()
-
-    def speak_again(self) -> None:
-        """Read what has arrived meanwhile, and go on."""
-        if self._http is not None:
-            self._http.speak_again()
-        self._listener.speak_again()
-
-    def faults_changed(self) -> None:
-        """Deliver or not, as the faults are now."""
-        self.amqp.faults_changed()
+    # --- faults ---
 
     @property
     def switch(self) -> FaultSwitch:
@@ -394,7 +302,7 @@ class NamespaceServer:
     def _open_controls(self) -> Controls:
         return Controls(
             self.faults,
-            self,
+            self._endpoint,
             directory=self._namespace_directory(),
             clock=self.clock,
             facts=partial(status_snapshot.facts, self),
