@@ -39,7 +39,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.amqp_connection import PILE_BYTES
-from twinbus.broker.net.certificates import kept_identity, needed_names
+from twinbus.broker.net.certificates import load_or_make_identity, server_names
 from twinbus.broker.server import NamespaceServer
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
@@ -691,7 +691,7 @@ async def test_in_memory_nothing_is_left_of_the_certificates() -> None:
 
 
 async def test_a_given_certificate_is_shown_and_named_if_clients_need_it(tmp_path: Path) -> None:
-    own = kept_identity(tmp_path, needed_names("localhost"), datetime.now(UTC))
+    own = load_or_make_identity(tmp_path, server_names("localhost"), datetime.now(UTC))
     async with serving(cert=own.certificate, key_file=own.key) as server:
         assert "TwinbusCA" not in server.connection_string
         async with peer_of(server, ssl=ssl.create_default_context(cafile=own.ca)) as peer:

@@ -22,7 +22,7 @@ from twinbus.broker.net.amqp_server import AmqpServer
 from twinbus.broker.net.http_server import HttpServer
 from twinbus.broker.net.listener import Listener
 from twinbus.broker.net.sniffer import ConnectionProtocol
-from twinbus.broker.net.tls import Tls, given_identity, names_in, open_tls
+from twinbus.broker.net.tls import Tls, names_in, open_tls, read_identity
 from twinbus.connection_string import EVERY_ADDRESS
 from twinbus.errors import TwinbusError
 from twinbus.options import NamespaceOptions
@@ -58,7 +58,7 @@ class Endpoint:
         """Bind the port without listening; harmless when it is bound. Raises a `TwinbusError`."""
         self._loop = asyncio.get_running_loop()
         if self._options.cert is not None and self._options.key_file is not None:
-            given_identity(self._options.cert, self._options.key_file)  # now, to report what is wrong with them
+            read_identity(self._options.cert, self._options.key_file)  # now, to report what is wrong with them
         await self.listener.bind()
 
     async def open(self, amqp: AmqpServer, app: Application) -> None:

@@ -20,7 +20,7 @@ BATCH_FORMAT = 0x80013700
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 HOPS = "x-opt-forward-hops"
-"""How often a message was forwarded, where it matters later; nobody outside gets to see it."""
+"""How often a message was forwarded, where it matters later; it is never delivered."""
 HEADER_BYTES_MAX = 64 * 1024
 """Everything but the body."""
 PROPERTY_BYTES_MAX = 32 * 1024
@@ -49,7 +49,7 @@ class Arrival(NamedTuple):
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
-    """Read what decides a message's fate; raises `DecodeError` if it is no message, and `MessageTooLarge`.
+    """The facts that decide how a message is handled; raises `DecodeError` or `MessageTooLarge`.
 
     One without an id is given a new one: some clients cannot settle a message that has none.
     """

@@ -274,7 +274,7 @@ def test_a_backlog_queue_is_no_entity_that_messages_are_for(bench: Recorded) -> 
 def test_a_restart_begins_with_what_is_there(bench: Recorded) -> None:
     bench.send("a", "b")
     bench.restart()
-    bench.chronicle.began(bench.gate.machine.registry.all())
+    bench.chronicle.record_inventory(bench.gate.machine.registry.all())
     inventory = bench.only(Kind.INVENTORY)
     assert (inventory.entity, inventory.count) == (QUEUE, 2)
     assert inventory.bytes == bench.queue.payload_bytes

@@ -10,7 +10,7 @@ import pytest
 from free_ports import free_port
 
 from twinbus.broker.net import ports
-from twinbus.broker.net.ports import FIRST, bound_sockets, lasting_port, ports_to_try
+from twinbus.broker.net.ports import FIRST, bind_sockets, lasting_port, ports_to_try
 
 ANY = (socket.AF_INET, ("127.0.0.1", 0))
 
@@ -58,25 +58,25 @@ def test_who_asks_for_any_port_gets_one_that_lasts(monkeypatch: pytest.MonkeyPat
 def test_a_port_that_is_taken_is_passed_over_and_at_last_the_system_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(ports, "lasting_port", lambda: taken.getsockname()[1])
-        (found,) = bound_sockets([ANY])
+        (found,) = bind_sockets([ANY])
         with found:
             assert found.getsockname()[1] not in (0, taken.getsockname()[1])
         monkeypatch.setattr(ports, "lasting_port", iter([taken.getsockname()[1], 0]).__next__)
-        (found,) = bound_sockets([ANY])
+        (found,) = bind_sockets([ANY])
         found.close()
         with pytest.raises(OSError, match="in use") as refused:
-            bound_sockets([(socket.AF_INET, taken.getsockname())])
+            bind_sockets([(socket.AF_INET, taken.getsockname())])
     assert refused.value.errno == errno.EADDRINUSE
 
 
 def test_a_port_that_nobody_asked_for_is_picked_once_also_before_anybody_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (first,) = bound_sockets([ANY])
+    (first,) = bind_sockets([ANY])
     with first:
         port = first.getsockname()[1]
         monkeypatch.setattr(ports, "lasting_port", lambda: port)
-        (second,) = bound_sockets([ANY])
+        (second,) = bind_sockets([ANY])
         with second:
             assert second.getsockname()[1] != port
 
@@ -86,10 +86,10 @@ def test_a_reserved_port_is_free_for_the_server_that_is_told_to_take_it_and_for_
 ) -> None:
     port = free_port()
     monkeypatch.setattr(ports, "lasting_port", lambda: port)
-    (other,) = bound_sockets([ANY])
+    (other,) = bind_sockets([ANY])
     with other:
         assert other.getsockname()[1] != port
     for _ in range(2):  # it may come again
-        (told,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", port))])
+        (told,) = bind_sockets([(socket.AF_INET, ("127.0.0.1", port))])
         with told:
             told.listen(1)

@@ -135,7 +135,7 @@ def test_a_token_with_the_same_rights_in_other_words_does_not() -> None:
 
 def test_who_came_in_with_a_key_needs_no_token_and_loses_nothing() -> None:
     book = ClaimBook()
-    book.enter(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
+    book.set_login(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
     assert book.has("anything", LISTEN, 10**15)
     assert book.review_ms is None
     book.add(claim("", SEND), 0)

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from xml.etree.ElementTree import Element
 
 from twinbus.broker.admin.fields import FLAG, WHOLE
-from twinbus.broker.admin.validation import local_name, shown
+from twinbus.broker.admin.validation import excerpt, local_name
 from twinbus.broker.admin.xml_text import INSTANCE, SERVICE_BUS, plain, tag
 from twinbus.broker.entities.rules import (
     KINDS,
@@ -60,7 +60,7 @@ def read_rule(description: Element, name: str) -> Rule:
     found = {local_name(part): part for part in description}
     unknown = found.keys() - {"Filter", "Action", "CreatedAt", "Name"}
     if unknown:
-        raise ArgumentError(f"{shown(min(unknown))} is not part of a rule that this version knows")
+        raise ArgumentError(f"{excerpt(min(unknown))} is not part of a rule that this version knows")
     return Rule(name, _filter_of(found.get("Filter")), _action_of(found.get("Action")))
 
 
@@ -79,7 +79,7 @@ def _filter_of(element: Element | None) -> Filter:
             return CorrelationFilter(**texts, properties=_values_of(element, "Properties"))
         case other:
             known = "SqlFilter, TrueFilter, FalseFilter or CorrelationFilter"
-            raise ArgumentError(f"a Filter must be a {known}, got {shown(other)}")
+            raise ArgumentError(f"a Filter must be a {known}, got {excerpt(other)}")
 
 
 def _action_of(element: Element | None) -> SqlAction | None:
@@ -89,7 +89,7 @@ def _action_of(element: Element | None) -> SqlAction | None:
         case "SqlRuleAction" if element is not None:
             return SqlAction(_expression(element), _values_of(element, "Parameters"))
         case other:
-            raise ArgumentError(f"an Action must be a SqlRuleAction or EmptyRuleAction, got {shown(other or '')}")
+            raise ArgumentError(f"an Action must be a SqlRuleAction or EmptyRuleAction, got {excerpt(other or '')}")
 
 
 def _type_of(element: Element) -> str:
@@ -123,12 +123,12 @@ def _value_of(pair: Element) -> TypedValue:
     value = pair.find(f"{{{SERVICE_BUS}}}Value")
     kind = "string" if value is None else _type_of(value) or "string"
     if kind not in KINDS:
-        raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {shown(kind)}")
+        raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {excerpt(kind)}")
     text = "" if value is None else value.text or ""
     try:
         return TypedValue(kind, _VALUES[kind][0](text))
     except ValueError:
-        raise ArgumentError(f"a value of type {kind} cannot be {shown(text)}") from None
+        raise ArgumentError(f"a value of type {kind} cannot be {excerpt(text)}") from None
 
 
 # --- writing ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from twinbus.errors import ArgumentError
 from twinbus.units import parse_time_ms
 
 SHOWN_CHARACTERS = 60
-"""How much of a wrong value is shown in the answer."""
+"""How much of a wrong value the answer shows."""
 SettingsT = TypeVar("SettingsT", QueueSettings, TopicSettings)
 
 
@@ -100,7 +100,7 @@ def description_in(body: bytes, *names: str) -> Element:
         raise ArgumentError(f"the body must be an Atom entry whose content is one {wanted}")
     name = local_name(content[0])
     if name not in names:
-        raise ArgumentError(f"the entry's content must be a {wanted} of {SERVICE_BUS}, got {shown(name)}")
+        raise ArgumentError(f"the entry's content must be a {wanted} of {SERVICE_BUS}, got {excerpt(name)}")
     return content[0]
 
 
@@ -128,14 +128,14 @@ def _values_of(
         elif name in schema.never:
             problems += _never_problems(name, element)
         elif name not in schema.ignored:
-            problems.append(f"{shown(name)} is not a setting of a {schema.name} that this version knows")
+            problems.append(f"{excerpt(name)} is not a setting of a {schema.name} that this version knows")
         seen.add(name)
     return values, problems
 
 
 def _never_problems(name: str, element: Element) -> list[str]:
     text = (element.text or "").strip().lower()
-    return [] if text in ("", "false", "0") else [f"{name} must be false, got {shown(text)}"]
+    return [] if text in ("", "false", "0") else [f"{name} must be false, got {excerpt(text)}"]
 
 
 def _read_into(values: dict[str, Any], field: SettingElement, element: Element) -> list[str]:
@@ -146,7 +146,7 @@ def _read_into(values: dict[str, Any], field: SettingElement, element: Element) 
     try:
         values[field.setting] = field.format.read(text if field.format is TEXT else text.strip())
     except ValueError:
-        return [f"{field.element} must be {field.format.name}, got {shown(text)}"]
+        return [f"{field.element} must be {field.format.name}, got {excerpt(text)}"]
     return []
 
 
@@ -159,7 +159,7 @@ def _target_problems(values: dict[str, Any], field: SettingElement, context: Val
         values[field.setting] = read_target(text, context.host)
     except ValueError:
         del values[field.setting]
-        return [f"{field.element} must be in this namespace, '{context.host}', got {shown(text)}"]
+        return [f"{field.element} must be in this namespace, '{context.host}', got {excerpt(text)}"]
     return []
 
 
@@ -179,7 +179,7 @@ def _rules_of(element: Element, context: ValidationContext) -> tuple[tuple[Autho
         try:
             rules.append(_rule_of(each, context))
         except ValueError as error:
-            problems.append(f"{RULES_ELEMENT} must have times such as 2026-01-31T12:00:00Z, got {shown(str(error))}")
+            problems.append(f"{RULES_ELEMENT} must have times such as 2026-01-31T12:00:00Z, got {excerpt(str(error))}")
     return tuple(rules), problems
 
 
@@ -207,6 +207,6 @@ def _rule_of(element: Element, context: ValidationContext) -> AuthorizationRule:
     )
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """The start of a wrong value, quoted."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")

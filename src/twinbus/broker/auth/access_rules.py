@@ -1,4 +1,4 @@
-"""Shared access rules: named pairs of keys, and what those who hold one of them may do."""
+"""Shared access rules: named pairs of keys, and the rights that they give."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS_OF_A_RULE = 2
 _NAME = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]+")
 _KEY = re.compile(r"[\x21-\x3a\x3c-\x7e]+")
 _NO_KEY = "-" * 44
-_FORM = "NAME:RIGHTS or NAME:RIGHTS:KEY, as reader:Listen or app:Send+Listen"
+_FORM = "NAME:RIGHTS or NAME:RIGHTS:KEY, e.g. reader:Listen or app:Send+Listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class AccessRule:
         return with_implied(self.rights)
 
 
-def one_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, compared: int) -> bool:
+def any_key_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, compared: int) -> bool:
     """Whether a key has the digest that was given. The work is that of `compared` keys, also if there are fewer.
 
     So the time of the answer does not tell whether there is a rule of that name, nor how many keys it has.
@@ -79,7 +79,7 @@ def one_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, 
 
 def has_key(keys: Sequence[str], key: str) -> bool:
     """Whether this is one of a rule's keys; no keys stand for a rule that does not exist."""
-    return one_fits(keys, _digest, _digest(key), KEYS_OF_A_RULE)
+    return any_key_fits(keys, _digest, _digest(key), KEYS_OF_A_RULE)
 
 
 def _digest(key: str) -> bytes:
@@ -87,7 +87,7 @@ def _digest(key: str) -> bytes:
 
 
 def parse_rule(text: str) -> AccessRule:
-    """`app:Send+Listen` or `app:Send+Listen:KEY` -> the rule; raises `OptionsError` if it is none."""
+    """`app:Send+Listen` or `app:Send+Listen:KEY` -> the rule; raises `OptionsError` if it is malformed."""
     name, *parts = text.split(":", 2)
     if not parts or not name:
         raise OptionsError(f"a rule is written {_FORM}, got {text!r}")
@@ -131,5 +131,5 @@ class RuleBook:
         return next((rule for rule in self.rules if rule.name == name), None)
 
     def entity_rules(self, path: str) -> tuple[AccessRule, ...]:
-        """The rules of the entity that a plain path belongs to; they do not open another one whose name goes on."""
+        """The rules of the entity that a plain path belongs to; they give no rights to entities below its name."""
         return self._entity_rules(owner_of(path))

@@ -1,4 +1,4 @@
-"""What somebody has proved: the rights to a part of the namespace, until a time.
+"""Claims: rights to a part of the namespace, until a time, that a peer has proved.
 
 Resources are paths: `orders` stands for the entity and everything below it (`orders/$deadletterqueue`,
 `orders/$management`, a topic's `events/subscriptions/audit`, and for keys of the namespace also other entities, as
@@ -18,7 +18,7 @@ from twinbus.errors import QuotaExceeded, Unauthorized
 CLAIMS_MAX = 1_000
 """On one connection."""
 FOR_EVER_MS = 2**62
-"""The end of claims that do not end, as those of somebody who came in with name and key."""
+"""The end of claims that do not end, e.g. of a login with name and key."""
 
 ALL_RIGHTS = frozenset(Right)
 
@@ -85,7 +85,7 @@ def owner_of(path: str) -> str:
 
 
 def missing_right(path: str, right: Right) -> str:
-    """What somebody is told whose token is good, but not for this."""
+    """The error text for a valid token that lacks a right."""
     return f"the token for {path!r} does not give the right '{right.value}', which is needed here"
 
 
@@ -96,17 +96,17 @@ class ClaimBook:
     """
 
     def __init__(self) -> None:
-        self._entered: Claim | None = None
+        self._from_login: Claim | None = None
         self._by_resource: dict[str, Claim] = {}
         self.review_ms: int | None = None
         """When rights may have been lost: ask for each one again then. None: never."""
 
-    def enter(self, claim: Claim | None) -> None:
-        """Note what came with the name and key of somebody who is let in."""
-        self._entered = claim
+    def set_login(self, claim: Claim | None) -> None:
+        """The claim of a login with name and key."""
+        self._from_login = claim
 
     def add(self, claim: Claim, now_ms: int) -> None:
-        """Note what a token proves; raises `QuotaExceeded` if there are too many."""
+        """Add what a token proves; raises `QuotaExceeded` if there are too many."""
         before = self._by_resource.get(claim.resource)
         if before is None and len(self._by_resource) >= CLAIMS_MAX:
             self._drop_ended(now_ms)
@@ -137,8 +137,8 @@ class ClaimBook:
         self.review_ms = min((claim.until_ms for claim in self._by_resource.values()), default=None)
 
     def _all(self) -> Iterator[Claim]:
-        if self._entered is not None:
-            yield self._entered
+        if self._from_login is not None:
+            yield self._from_login
         yield from self._by_resource.values()
 
     def _drop_ended(self, now_ms: int) -> None:

@@ -293,7 +293,7 @@ class FaultTable:
         buckets = [one.bucket for one in faults if one.bucket is not None]
         for bucket in buckets:
             if not bucket.has_room(now_ms):
-                return too_many_operations(_named(path), bucket.per_second)
+                return too_many_operations(_name_of(path), bucket.per_second)
         refusal = self._throttle.refusal(operation, path, now_ms) if self._throttle is not None else None
         if refusal is None and operation not in ATTACHING:
             for bucket in buckets:
@@ -355,8 +355,8 @@ def _steady_refusal(one: ActiveFault, path: str | None) -> NamespaceError | None
 
 
 def _reason(one: ActiveFault, path: str | None, what: str) -> str:
-    return f"{_named(path)} {what} (fault {one.id})"
+    return f"{_name_of(path)} {what} (fault {one.id})"
 
 
-def _named(path: str | None) -> str:
+def _name_of(path: str | None) -> str:
     return "the namespace" if path is None else f"'{path}'"

@@ -140,16 +140,16 @@ class AttachHandler:
             return
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        wish = session_wish(link)
+        request = requested_session(link)
         receiver = self._context.new_receiver(self._outgoing, link)
         link.context = OpeningRole(receiver)
         role = ReceiverRole(path, path.lower(), receiver)
-        if wish is None:
+        if request is None:
             opened = partial(self._receiver_opened, link, role, now_ms)
             self._backend.open_receiver(receiver, path, mode, now_ms, opened)
         else:
             accepted = partial(self._session_accepted, link, role)
-            self._backend.accept_session(receiver, path, mode, wish.session_id, wish.wait_ms, now_ms, accepted)
+            self._backend.accept_session(receiver, path, mode, request.session_id, request.wait_ms, now_ms, accepted)
 
     def _receiver_opened(self, link: SendingLink, role: ReceiverRole, now_ms: int, reply: Done | Refused) -> None:
         if link.context != OpeningRole(role.receiver):
@@ -182,13 +182,13 @@ class AttachHandler:
 # --- sessions ---
 
 
-class SessionWish(NamedTuple):
+class SessionRequest(NamedTuple):
     session_id: str | None
     """None: any that is free."""
     wait_ms: int
 
 
-def session_wish(link: SendingLink) -> SessionWish | None:
+def requested_session(link: SendingLink) -> SessionRequest | None:
     """The session that a link asks for; None: it is not for one. Raises `NotAllowed` if that cannot be a session."""
     if link.source is None or SESSION_FILTER not in (link.source.filter or {}):
         return None
@@ -198,7 +198,7 @@ def session_wish(link: SendingLink) -> SessionWish | None:
     wait_ms = (link.properties or {}).get(WAIT_PROPERTY, WAIT_MS)
     if not isinstance(wait_ms, int) or isinstance(wait_ms, bool) or wait_ms < 0:
         raise NotAllowed(f"{WAIT_PROPERTY} must be a number of milliseconds, got {wait_ms!r:.60}")
-    return SessionWish(None if session_id is None else str(session_id), min(int(wait_ms), WAIT_MS_MAX))
+    return SessionRequest(None if session_id is None else str(session_id), min(int(wait_ms), WAIT_MS_MAX))
 
 
 def accept_session(link: SendingLink, session_id: str, locked_until_ms: int) -> None:

@@ -26,7 +26,7 @@ def put_token(request: Request, authority: Authority, claims: ClaimBook, now_ms:
 
 
 def _read(request: Request) -> tuple[str, str]:
-    """Token and audience. The application property `type` is no help: Python's client calls every token a JWT."""
+    """Token and audience. The application property `type` does not help: Python's client calls every token a JWT."""
     audience = request.properties.get("name")
     if request.operation != "put-token" or not isinstance(audience, str):
         raise Unauthorized("$cbs takes the operation put-token with the application property 'name'")

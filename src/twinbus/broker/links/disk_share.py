@@ -1,4 +1,4 @@
-"""Whose messages go to disk first: many large sends are not put in front of one small one.
+"""Shares of the disk: many large sends do not delay one small one.
 
 All messages go to one disk, in the order in which they were taken in. A connection that sends alone may have much
 waiting there. As soon as several send, little is put in front of the disk, and connections that have sent much in the
@@ -96,5 +96,5 @@ class DiskShare:
         return unwritten_bytes > SHARED_BYTES and self.is_shared(now)
 
     def rest_s(self, unwritten_bytes: int, now: float) -> float:
-        """How long to leave the processor to those who write before connections in line are heard again."""
+        """How long to leave the processor to the writers before waiting connections are processed again."""
         return REST_S if unwritten_bytes and self.is_shared(now) else 0.0

@@ -48,7 +48,7 @@ def _never() -> bool:
 
 
 def outlasts_connection(event: Event) -> bool:
-    """Whether an event counts though the peer is gone: messages that it sent or settled; nobody waits for answers."""
+    """Whether an event counts although the peer is gone: messages that it sent or settled count, requests do not."""
     if isinstance(event, TransferArrived):
         return isinstance(event.link.context, SenderRole)
     return isinstance(event, DispositionArrived)
@@ -95,9 +95,9 @@ class LinkDispatcher:
 
     @property
     def has_enough_to_do(self) -> bool:
-        """Whether so much that this peer asked for is not done yet that the rest of it can wait.
+        """Whether enough of what this peer asked for is still unfinished: then the rest waits.
 
-        Others wait for the same disk, behind all that was taken in before.
+        Others wait for the same disk, behind everything that was accepted before.
         """
         share = self._incoming.share
         return (
@@ -201,7 +201,7 @@ class LinkDispatcher:
 
     def _credit(self, event: CreditChanged, now_ms: int) -> None:
         if not event.link.attached:
-            return  # detached in the same breath: a message delivered now would reach nobody
+            return  # detached already: a message delivered now would be lost to the peer
         role = event.link.context
         if type(role) is ReceiverRole:
             self.outgoing.credit(event, role, now_ms)

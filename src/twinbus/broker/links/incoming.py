@@ -33,7 +33,7 @@ class ReadTransfer(NamedTuple):
 
 
 MESSAGES_PER_PART = 100
-"""So many messages of a batch are read at once, about 1 ms; between parts it may be another connection's turn."""
+"""Messages of a batch that are read at once, in about 1 ms; between parts it may be another connection's turn."""
 
 
 class PartlyReadBatch:
@@ -138,7 +138,7 @@ class IncomingDeliveries:
             self.settle(event, rejection(error))
             return
         if decision.late_ms:
-            arrivals = tuple([_delayed(arrival, now_ms + decision.late_ms) for arrival in arrivals])
+            arrivals = tuple([_postpone(arrival, now_ms + decision.late_ms) for arrival in arrivals])
         self.count_unwritten(len(event.payload), len(arrivals))
         stored = partial(self._stored, event, role.entity, arrivals, decision, now_ms)
         self._backend.send(role.path, arrivals, now_ms, stored)
@@ -206,6 +206,6 @@ class IncomingDeliveries:
             self._flush_later()
 
 
-def _delayed(arrival: Arrival, until_ms: int) -> Arrival:
+def _postpone(arrival: Arrival, until_ms: int) -> Arrival:
     """The same message, to appear at that time at the earliest: stored as if it had been scheduled."""
     return arrival._replace(due_at_ms=max(arrival.due_at_ms or 0, until_ms))

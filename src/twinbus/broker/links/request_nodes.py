@@ -107,7 +107,7 @@ class RequestNodes:
 
     def authenticated(self, rule_name: str) -> None:
         """The peer has logged in with a rule's name and key, which were checked."""
-        self._claims.enter(self._authority.claim_of(rule_name))
+        self._claims.set_login(self._authority.claim_of(rule_name))
         self.is_authenticated = True
 
     def take(self, event: TransferArrived, address: str, now_ms: int) -> None:

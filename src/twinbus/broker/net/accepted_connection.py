@@ -38,7 +38,7 @@ class ProtocolHandler(asyncio.Protocol):
 
 class AcceptedConnection:
     def __init__(self, sock: socket.socket, listener: Listener, *, is_excess: bool) -> None:
-        """`is_excess`: it is over the limit of connections, and accepted only to be told so."""
+        """`is_excess`: it is over the limit of connections, and accepted only to be refused."""
         self.is_excess = is_excess
         self.address = _address(sock)
         self.transport: asyncio.Transport | None = None
@@ -176,7 +176,7 @@ class AcceptedConnection:
             self._deadline = None
 
     def _deadline_passed(self) -> None:
-        if not self._listener.is_silent:  # else it is us who do not answer
+        if not self._listener.is_silent:  # else we are the ones that do not answer
             self.abort()
 
 

@@ -1,4 +1,4 @@
-"""The AMQP side of a port: its connections, whose input is processed next, and who waits for the disk.
+"""The AMQP side of a port: its connections, the order in which input is processed, and which senders wait for the disk.
 
 It knows the back end of the links only as far as they do: whatever stands there can be served.
 """

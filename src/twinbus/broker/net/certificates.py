@@ -1,7 +1,7 @@
 """Certificates for TLS: for development an authority and a server certificate of our own, or given ones.
 
 The authority is made once and kept, since clients are told to trust it; the server's certificate is made anew whenever
-it is about to end or the server goes by other names.
+it is about to expire or the names of the server change.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SERVER_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 """What has less than this left is made anew."""
 CLOCK_SLACK = timedelta(days=1)
-"""A client whose clock is behind ours takes a new certificate too."""
+"""How far the clock of a client may be behind ours when it gets a new certificate."""
 
 _EVERY_ADDRESS = {"0.0.0.0", "::"}
 
 
 class Identity(NamedTuple):
-    """The files by which a server shows who it is."""
+    """The certificate and key files of a server."""
 
     certificate: Path
     key: Path
@@ -54,7 +54,7 @@ class DevAuthority:
     key: ec.EllipticCurvePrivateKey
 
 
-def needed_names(host: str) -> frozenset[str]:
+def server_names(host: str) -> frozenset[str]:
     """The names and addresses by which clients may know a server that listens on `host`."""
     names = {"localhost", "127.0.0.1", "::1", socket.gethostname(), host} - _EVERY_ADDRESS
     return frozenset(name.lower() for name in names if name and name.isascii())
@@ -63,7 +63,7 @@ def needed_names(host: str) -> frozenset[str]:
 # --- our own ---
 
 
-def kept_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
+def load_or_make_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
     """The identity that is kept in this folder, made or renewed where needed; raises `StoreError` if it cannot be."""
     try:
         authority = _kept_authority(home, now)
@@ -72,7 +72,7 @@ def kept_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
         raise StoreError(f"the certificates in {home} cannot be written: {error.strerror}") from None
 
 
-def passing_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
+def temporary_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
     """An identity for a server that keeps nothing. All of one process have the same authority."""
     authority = _authority_of_this_process()
     if not (home / CA_FILE).exists():
@@ -204,7 +204,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
-    """A key that is not protected; raises ValueError if it is none, TypeError if it has a passphrase."""
+    """A key that is not protected; raises `ValueError` if it is not a key, `TypeError` if it has a passphrase."""
     return serialization.load_pem_private_key(pem, password=None)
 
 

@@ -20,7 +20,7 @@ from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection,
 from twinbus.broker.net.held_transport import HeldTransport
 
 logger = logging.getLogger("twinbus.http")
-logger.addFilter(lambda record: not is_about_the_peer(record))
+logger.addFilter(lambda record: not is_fault_of_peer(record))
 
 SHUTDOWN_S = 2.0
 RETRY_AFTER_S = 10
@@ -28,7 +28,7 @@ LINGER_S = 1.0
 """How long the rest of a request is awaited that was answered before it was whole, so that the answer gets through."""
 
 
-def is_about_the_peer(record: logging.LogRecord) -> bool:
+def is_fault_of_peer(record: logging.LogRecord) -> bool:
     """Whether a log record only says that a peer sent nonsense or went away: that is not our problem."""
     error = record.exc_info[1] if record.exc_info else None
     return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)

@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from twinbus.amqp.account import AccountPool
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.ports import Address, bound_sockets, let_restarts_in
+from twinbus.broker.net.ports import Address, bind_sockets, let_restarts_in
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.broker.ops.process_memory import ClosedConnections
 from twinbus.errors import AddressInUse, TwinbusError
@@ -29,7 +29,7 @@ BACKLOG = 512
 ACCEPTS_AT_ONCE = 16
 """Then others get their turn."""
 EXCESS_MAX = 64
-"""So many over the limit are told so at a time; more are just closed."""
+"""Connections over the limit that get an answer at the same time; further ones are closed at once."""
 PAUSE_S = 0.5
 """A pause in accepting when the machine has no socket left for us."""
 CLOSING_S = 5.0
@@ -83,7 +83,7 @@ class Listener:
                 found = await self._loop.getaddrinfo(
                     self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
                 )
-                self._sockets = bound_sockets([(family, address) for family, _, _, _, address in found])
+                self._sockets = bind_sockets([(family, address) for family, _, _, _, address in found])
             self._addresses = [(bound.family, bound.getsockname()) for bound in self._sockets]
             self.port = self._addresses[0][1][1]
 
@@ -113,14 +113,14 @@ class Listener:
         """Refuse connections, but keep the port; those that are there stay."""
         if self._is_listening:
             self._close_port()
-            with contextlib.suppress(OSError):  # somebody was very quick: `resume` will say so
-                self._sockets = bound_sockets(self._addresses)
+            with contextlib.suppress(OSError):  # another process took it meanwhile: `resume` reports that
+                self._sockets = bind_sockets(self._addresses)
 
     def resume(self) -> None:
         """Take connections in again; raises `AddressInUse` if another process took the port meanwhile."""
         if not self._is_listening:
             with self._explaining_errors():
-                self._sockets = self._sockets or bound_sockets(self._addresses)
+                self._sockets = self._sockets or bind_sockets(self._addresses)
             self.listen()
 
     def _close_port(self) -> None:

@@ -22,9 +22,9 @@ Address: TypeAlias = tuple[int, Any]
 
 
 def lasting_port() -> int:
-    """A port, chosen by chance, that the system gives to nobody who connects or asks for any port.
+    """A random port outside the range from which the system picks ports; 0 if that range leaves too few.
 
-    So a namespace that is killed finds it free when it comes back. 0 where there are none.
+    So a namespace that is killed finds it free when it comes back.
     """
     low, high = _system_range()
     outside = [*range(FIRST, min(low, LAST + 1)), *range(max(high + 1, FIRST), LAST + 1)]
@@ -50,7 +50,7 @@ def _system_range() -> tuple[int, int]:
     return low, high
 
 
-def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
+def bind_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
     """A socket for each of these addresses, bound and not listening. All have the same port, also when 0 picks it."""
     problem: OSError | None = None
     asked = addresses[0][1][1]
@@ -69,11 +69,11 @@ def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
 def reserve_port(host: str = "127.0.0.1") -> socket.socket | None:
     """Bind a port without listening, so that no other process takes it while its server is away.
 
-    A server that is told this port can bind it as well. None where the system allows only one socket per port.
+    A server can bind it as well. None where the system allows only one socket per port.
     """
     if sys.platform != "linux":
         return None
-    (bound,) = bound_sockets([(socket.AF_INET, (host, 0))])
+    (bound,) = bind_sockets([(socket.AF_INET, (host, 0))])
     let_restarts_in(bound)
     return bound
 
@@ -88,7 +88,7 @@ def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.s
     port = addresses[0][1][1]
     try:
         for family, (host, _, *rest) in dict.fromkeys(addresses):
-            sock = _bound(family, (host, port, *rest), may_be_absent=bool(made), is_shared=is_shared)
+            sock = _bind(family, (host, port, *rest), may_be_absent=bool(made), is_shared=is_shared)
             if sock is not None:
                 made.append(sock)
                 port = sock.getsockname()[1]
@@ -99,10 +99,10 @@ def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.s
     return made
 
 
-def _bound(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
+def _bind(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
     """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be.
 
-    `is_shared`: others may bind it as well, until one of them listens. A port that nobody asked for need not be.
+    `is_shared`: others may bind it as well, until one of them listens. Not needed for a port that the system picks.
     """
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import __version__
 from twinbus.broker.ops.dump import connection_facts, queue_facts
-from twinbus.broker.ops.metrics import Snapshot, gauge_of
+from twinbus.broker.ops.metrics import Snapshot, queue_gauge
 
 if TYPE_CHECKING:
     from twinbus.broker.server import NamespaceServer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def snapshot(server: NamespaceServer) -> Snapshot:
     """The numbers of this moment."""
-    queues = [gauge_of(queue) for queue in server.gate.machine.registry.queues()]
+    queues = [queue_gauge(queue) for queue in server.gate.machine.registry.queues()]
     readings = server.context.meter.readings()
     gate = server.gate
     return Snapshot(
