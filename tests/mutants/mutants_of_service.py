@@ -201,7 +201,7 @@ SERVICE = (
     ),
     Mutant(
         "S8",
-        "broker/links/addresses.py",
+        "broker/links/link_roles.py",
         "return path, Right.SEND if isinstance(link, ReceivingLink) else Right.LISTEN",
         "return path, Right.SEND",
         "a key that may only send may receive too",

@@ -85,7 +85,9 @@ def read_settings(description: Element, schema: DescriptionSchema[SettingsT], co
     values, problems = _values_of(description, schema, context)
     elements = {field.setting: field.element for field in schema.fields.values()} | {RULES_SETTING: RULES_ELEMENT}
     problems += [f"{elements[field]} {what}" for field, what in settings_problems(values)]
-    problems += _size_problems(values.get("max_message_kb"), context.message_bytes_max // 1024)
+    size_kb, limit_kb = values.get("max_message_kb"), context.message_bytes_max // 1024
+    if size_kb is not None and size_kb > limit_kb:
+        problems.append(f"MaxMessageSizeInKilobytes must be at most {limit_kb}, as in this namespace, got {size_kb}")
     if problems:
         raise ArgumentError("; ".join(problems))
     return schema.settings(**values)
@@ -161,12 +163,6 @@ def _target_problems(values: dict[str, Any], field: SettingElement, context: Val
         del values[field.setting]
         return [f"{field.element} must be in this namespace, '{context.host}', got {excerpt(text)}"]
     return []
-
-
-def _size_problems(max_message_kb: int | None, limit_kb: int) -> list[str]:
-    if max_message_kb is None or max_message_kb <= limit_kb:
-        return []
-    return [f"MaxMessageSizeInKilobytes must be at most {limit_kb}, as in this namespace, got {max_message_kb}"]
 
 
 # --- authorization rules -------------------------------------------------------------------------------

@@ -115,7 +115,8 @@ class ClaimBook:
         self._by_resource[claim.resource] = claim
         # A token with fewer rights must not keep alive what the one before had allowed.
         is_poorer = before is not None and not claim.gives_as_much_as(before)
-        self._set_review(now_ms if is_poorer else claim.until_ms)
+        at_ms = now_ms if is_poorer else claim.until_ms
+        self.review_ms = at_ms if self.review_ms is None else min(self.review_ms, at_ms)
 
     def check(self, path: str, right: Right | None, now_ms: int) -> None:
         """Raise `Unauthorized` unless there is this right to a path; None asks for any right at all."""
@@ -143,6 +144,3 @@ class ClaimBook:
 
     def _drop_ended(self, now_ms: int) -> None:
         self._by_resource = {name: claim for name, claim in self._by_resource.items() if claim.until_ms > now_ms}
-
-    def _set_review(self, at_ms: int) -> None:
-        self.review_ms = at_ms if self.review_ms is None else min(self.review_ms, at_ms)

@@ -73,13 +73,6 @@ class ActiveFault:
             self._start_phase(self.until_ms)
         return self.left != 0
 
-    def count_down(self) -> bool:
-        """Count one use; True if it was the last one."""
-        if self.left is None:
-            return False
-        self.left -= 1
-        return self.left == 0
-
     def in_order(self, due_ms: int) -> int:
         """`due_ms`, or later if something before it is due later: order is kept."""
         self._last_due_ms = max(self._last_due_ms, due_ms)
@@ -307,8 +300,10 @@ class FaultTable:
     def _applies(self, one: ActiveFault, effect: Refusing | Unanswered) -> bool:
         if one.left == 0 or (effect.probability < 1 and self._chance() >= effect.probability):
             return False
-        if one.count_down():
-            self._next_ms = 0  # used up: it ends with the next `advance`
+        if one.left is not None:
+            one.left -= 1
+            if one.left == 0:
+                self._next_ms = 0  # used up: it ends with the next `advance`
         return True
 
 

@@ -62,7 +62,9 @@ class FaultSwitch:
             self._write_dump(RESTART)
         added = self.table.add(fault, now_ms)
         self.apply(now_ms)
-        return {**added.to_values(now_ms), "notes": self._notes(fault.scope.entities)}
+        known = {name.lower() for name in self._entity_names()}
+        notes = [f"there is no entity {name} yet" for name in fault.scope.entities if name.lower() not in known]
+        return {**added.to_values(now_ms), "notes": notes}
 
     def in_force(self, now_ms: int) -> list[dict[str, Any]]:
         """The faults in force, the oldest first."""
@@ -74,7 +76,9 @@ class FaultSwitch:
         self.apply(now_ms)
         ended = self.table.clear(fault_id)
         if fault_id is not None and not ended:
-            raise TwinbusError(f"no fault {fault_id!r:.60} is in force{self._ids_text(now_ms)}")
+            ids = ", ".join(one.id for one in self.table.active(now_ms))
+            others = f"; in force are {ids}" if ids else ": there are no faults"
+            raise TwinbusError(f"no fault {fault_id!r:.60} is in force{others}")
         self.apply(now_ms)
         return ended
 
@@ -109,11 +113,3 @@ class FaultSwitch:
         if wanted in (Reachability.REFUSING, Reachability.DROPPING):
             self._server.drop_connections()
         self._reachability = wanted
-
-    def _notes(self, entities: Iterable[str]) -> list[str]:
-        known = {name.lower() for name in self._entity_names()}
-        return [f"there is no entity {name} yet" for name in entities if name.lower() not in known]
-
-    def _ids_text(self, now_ms: int) -> str:
-        ids = [one.id for one in self.table.active(now_ms)]
-        return f"; in force are {', '.join(ids)}" if ids else ": there are no faults"

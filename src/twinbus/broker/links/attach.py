@@ -14,10 +14,20 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Long, Symbol
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
-from twinbus.broker.links.addresses import CBS_ADDRESS, is_management, managed_entity, need_of, path_of
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
-from twinbus.broker.links.link_roles import SETTLED_BY_SENDER, OpeningRole, ReceiverRole, RequesterRole, SenderRole
+from twinbus.broker.links.link_roles import (
+    CBS_ADDRESS,
+    SETTLED_BY_SENDER,
+    OpeningRole,
+    ReceiverRole,
+    RequesterRole,
+    SenderRole,
+    is_management,
+    managed_entity,
+    need_of,
+    path_of,
+)
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
 from twinbus.broker.links.request_nodes import ResponseLink

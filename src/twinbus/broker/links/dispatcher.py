@@ -25,13 +25,12 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.sasl import PLAIN
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.auth.claims import ClaimBook
-from twinbus.broker.links.addresses import CBS_ADDRESS, need_of
 from twinbus.broker.links.attach import AttachHandler
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
-from twinbus.broker.links.link_roles import OpeningRole, ReceiverRole, RequesterRole, SenderRole
+from twinbus.broker.links.link_roles import CBS_ADDRESS, OpeningRole, ReceiverRole, RequesterRole, SenderRole, need_of
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
 from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
@@ -41,10 +40,6 @@ REQUESTS_AT_ONCE = 4
 """Of one peer; the next one is read when one of them is answered."""
 MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then the rest waits until some are."""
-
-
-def _never() -> bool:
-    return False
 
 
 def outlasts_connection(event: Event) -> bool:
@@ -106,7 +101,7 @@ class LinkDispatcher:
             or share.unwritten_bytes >= BYTES_AT_ONCE
         )
 
-    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = _never) -> list[Event]:
+    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = lambda: False) -> list[Event]:
         """Act on events until `is_enough`; what is left comes before all else the next time."""
         number = 0
         while number < len(events) and not is_enough():

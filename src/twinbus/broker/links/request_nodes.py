@@ -14,11 +14,11 @@ from twinbus.amqp.session import Session
 from twinbus.amqp.types import Array
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import Proceed
-from twinbus.broker.links.addresses import CBS_ADDRESS, managed_entity
 from twinbus.broker.links.cbs import put_token
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
+from twinbus.broker.links.link_roles import CBS_ADDRESS, managed_entity
 from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.links.request_messages import Request, failure_response, read_request
 from twinbus.broker.operations import Right
@@ -147,6 +147,8 @@ class RequestNodes:
             incoming.check_load(path)
             incoming.count_unwritten(sum(sizes), len(sizes))
         self.unanswered += 1
+        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
+        holder = self._holder_of(path, session_id) if isinstance(session_id, str) else None
 
         def done() -> None:
             self.unanswered -= 1
@@ -159,14 +161,10 @@ class RequestNodes:
                 self._faults.call_later(decision.delay_ms, now_ms, send)
 
         try:
-            self._context.backend.request(path, request, self._holder(path, request), now_ms, respond)
+            self._context.backend.request(path, request, holder, now_ms, respond)
         except (NamespaceError, AmqpError):
             done()
             raise
-
-    def _holder(self, path: str, request: Request) -> int | None:
-        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
-        return self._holder_of(path, session_id) if isinstance(session_id, str) else None
 
     def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
         """Respond on the link that the client opened for it: the one it names, else the first of that node."""

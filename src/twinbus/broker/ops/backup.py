@@ -60,7 +60,8 @@ class SafeCopy:
             raise OptionsError(f"{target} exists already: a backup is a new directory")
         unknown = [name for name in names if not (data / name.lower() / STORE_FILE).is_file()]
         if unknown:
-            raise StoreError(f"there is no namespace {', '.join(unknown)} in {data}: it has {_some_names(data)}")
+            known = ", ".join(namespaces_in(data)[:10])
+            raise StoreError(f"there is no namespace {', '.join(unknown)} in {data}: it has {known}")
         self._data, self._names, self._target = data, [name.lower() for name in names], target
         self._draft: Path | None = None
 
@@ -106,10 +107,6 @@ class SafeCopy:
         found = _count_contents(store)
         sync_path(home)
         return Copied(name, *found, store.stat().st_size)
-
-
-def _some_names(data: Path) -> str:
-    return ", ".join(namespaces_in(data)[:10])
 
 
 def _count_contents(path: Path) -> tuple[int, int]:
