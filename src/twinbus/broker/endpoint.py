@@ -14,7 +14,8 @@ from pathlib import Path
 from aiohttp.web import Application
 
 from twinbus.broker.admin.error_responses import REFUSE, error_response
-from twinbus.broker.faults.fault_table import FaultTable, Reachability
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
 from twinbus.broker.net.amqp_connection import AmqpConnection
@@ -51,7 +52,7 @@ class Endpoint:
             },
             tls_context=self._tls_context,
             tls_only=options.tls_only,
-            is_dropping=lambda: faults.reachability() is Reachability.DROPPING,
+            is_dropping=lambda: faults.outage() is OutageMode.DROP,
         )
 
     async def bind(self) -> None:
@@ -127,7 +128,7 @@ class Endpoint:
             self._loop.call_later(PORT_PAUSE_S, self._resume_if_wanted)
 
     def _resume_if_wanted(self) -> None:
-        if self._http is not None and self._faults.reachability() is not Reachability.REFUSING:
+        if self._http is not None and self._faults.outage() is not OutageMode.REFUSE:
             self.resume_listening()
 
     def drop_connections(self) -> None:

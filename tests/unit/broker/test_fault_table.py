@@ -9,7 +9,8 @@ import pytest
 
 from twinbus.broker.faults.catalogue import read_fault
 from twinbus.broker.faults.decisions import PROCEED, Drop, FaultDecision, Ignore, Proceed, Refuse
-from twinbus.broker.faults.fault_table import FAULTS_MAX, FaultTable, Reachability
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FAULTS_MAX, FaultTable
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.operations import Operation
 from twinbus.errors import TwinbusError
@@ -119,16 +120,16 @@ def test_a_request_needs_the_ability_it_stands_for(kind: str, lost: list[str], k
 @pytest.mark.parametrize(
     ("how", "ruling", "reach"),
     [
-        ("refuse", Drop(), Reachability.REFUSING),
-        ("drop", Drop(), Reachability.DROPPING),
-        ("silent", Ignore(), Reachability.SILENT),
+        ("refuse", Drop(), OutageMode.REFUSE),
+        ("drop", Drop(), OutageMode.DROP),
+        ("silent", Ignore(), OutageMode.SILENT),
     ],
 )
 def test_a_namespace_that_cannot_be_reached_cannot_in_anything(
-    how: str, ruling: FaultDecision, reach: Reachability
+    how: str, ruling: FaultDecision, reach: OutageMode
 ) -> None:
     book = book_with(fault("unreachable", how=how))
-    assert book.reachability() is reach
+    assert book.outage() is reach
     for operation in Operation:
         assert book.decide(operation, None, NOW) == book.decide(operation, "orders", NOW) == ruling
 
@@ -136,7 +137,7 @@ def test_a_namespace_that_cannot_be_reached_cannot_in_anything(
 @pytest.mark.parametrize(("how", "ruling"), [("drop", Drop()), ("silent", Ignore())])
 def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(how: str, ruling: FaultDecision) -> None:
     book = book_with(fault("unreachable", "orders", how=how))
-    assert book.reachability() is Reachability.OPEN
+    assert book.outage() is None
     assert book.decide(CONNECT, None, NOW) is PROCEED
     assert touched(book, "invoices") == set()
     assert {book.decide(operation, "orders", NOW) for operation in Operation} == {ruling}
@@ -246,10 +247,10 @@ def test_a_restarting_group_is_unavailable_then_slow_then_well() -> None:
 
 def test_a_restarting_namespace_has_its_port_closed() -> None:
     book = book_with(fault("restart", length_ms=5_000))
-    assert book.reachability() is Reachability.REFUSING
+    assert book.outage() is OutageMode.REFUSE
     assert book.decide(SEND, "orders", NOW) == Drop()
     book.advance(NOW + 5_000)
-    assert book.reachability() is Reachability.OPEN
+    assert book.outage() is None
 
 
 # --- several ---

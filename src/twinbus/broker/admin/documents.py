@@ -50,12 +50,6 @@ class DocumentContext(NamedTuple):
         return f"{self.base_url}/{quote(path, safe='/$~')}?{query}api-version={quote(self.api_version)}"
 
 
-class NamespaceInfo(NamedTuple):
-    name: str
-    created_at_ms: int
-    sku: str = "Standard"
-
-
 # --- entities -----------------------------------------------------------------------------------------
 
 
@@ -229,20 +223,20 @@ def _authorization_rule(rule: AuthorizationRule) -> str:
 # --- namespace, errors, Atom --------------------------------------------------------------------------
 
 
-def namespace_entry(info: NamespaceInfo, context: DocumentContext) -> bytes:
-    created = utc_time_ms(info.created_at_ms)
+def namespace_entry(created_at_ms: int, context: DocumentContext) -> bytes:
+    created = utc_time_ms(created_at_ms)
     content = tag(
         "NamespaceInfo",
         tag("CreatedTime", created),
-        tag("MessagingSKU", info.sku),
+        tag("MessagingSKU", "Standard"),
         tag("ModifiedTime", created),
-        tag("Name", plain(info.name)),
+        tag("Name", plain(context.namespace)),
         tag("NamespaceType", "Messaging"),
         xmlns=SERVICE_BUS,
         xmlns__i=INSTANCE,
     )
-    times = (info.created_at_ms, info.created_at_ms)
-    return document(_entry(info.name, NAMESPACE_PATH, content, *times, context))
+    times = (created_at_ms, created_at_ms)
+    return document(_entry(context.namespace, NAMESPACE_PATH, content, *times, context))
 
 
 def error_document(status: int, text: str) -> bytes:

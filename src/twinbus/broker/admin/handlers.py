@@ -97,8 +97,7 @@ class AdminHandlers:
     # --- namespace, queues, topics ---
 
     async def _get_namespace(self, request: AdminRequest) -> web.Response:
-        info = documents.NamespaceInfo(self._server.name, self._server.created_at_ms)
-        return _response(documents.namespace_entry(info, request.context))
+        return _response(documents.namespace_entry(self._server.created_at_ms, request.context))
 
     async def _list_queues(self, request: AdminRequest) -> web.Response:
         page = page_of(request.http.query)

@@ -15,7 +15,6 @@ A refused operation uses up no count of `unanswered`, and one that another fault
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, assert_never
 
 from twinbus.broker.faults.catalogue import KINDS, RESTART, Fault
@@ -121,15 +120,6 @@ REQUEST_MEANINGS = {
 """What a management request does besides managing: e.g. `no-send` also refuses to schedule."""
 
 
-class Reachability(Enum):
-    """How the port of the namespace behaves."""
-
-    OPEN = "open"
-    REFUSING = "refusing"
-    DROPPING = "dropping"
-    SILENT = "silent"
-
-
 class FaultTable:
     def __init__(self, chance: Callable[[], float], throttle: Throttle | None = None) -> None:
         """`chance` returns numbers from 0 up to, not including, 1."""
@@ -181,17 +171,10 @@ class FaultTable:
         """When to call `advance`; None: not before a fault is added."""
         return None if self._next_ms == NEVER_MS else self._next_ms
 
-    def reachability(self) -> Reachability:
-        """How the port behaves, by the faults in force at the last `advance`."""
+    def outage(self) -> OutageMode | None:
+        """How the port fails, by the faults in force at the last `advance`; None: it does not."""
         modes = {_outage_mode(one) for one in self._affecting.get(Operation.CONNECT, ()) if one.scope.is_namespace}
-        for how, reachability in (
-            (OutageMode.REFUSE, Reachability.REFUSING),
-            (OutageMode.DROP, Reachability.DROPPING),
-            (OutageMode.SILENT, Reachability.SILENT),
-        ):
-            if how in modes:
-                return reachability
-        return Reachability.OPEN
+        return next((how for how in OutageMode if how in modes), None)
 
     def _changed(self) -> None:
         self.version += 1

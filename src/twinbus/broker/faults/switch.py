@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from twinbus.broker.faults.catalogue import RESTART, read_fault
-from twinbus.broker.faults.fault_table import FaultTable, Reachability
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.errors import TwinbusError
 
 
@@ -49,7 +50,7 @@ class FaultSwitch:
         self._server = server
         self._write_dump = write_dump
         self._entity_names = entity_names
-        self._reachability = Reachability.OPEN
+        self._outage: OutageMode | None = None
         self._seen_version = table.version
 
     def add(self, values: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -90,7 +91,7 @@ class FaultSwitch:
         self.table.advance(now_ms)
         if self.table.version == self._seen_version:
             return
-        self._set_reach(self.table.reachability())
+        self._set_outage(self.table.outage())
         self._seen_version = self.table.version
         self._server.faults_changed()
 
@@ -98,18 +99,18 @@ class FaultSwitch:
         """When to call `apply`; None: not before something is added or cleared."""
         return self.table.next_change_ms()
 
-    def _set_reach(self, wanted: Reachability) -> None:
-        before = self._reachability
+    def _set_outage(self, wanted: OutageMode | None) -> None:
+        before = self._outage
         if before is wanted:
             return
-        if before is Reachability.REFUSING:
+        if before is OutageMode.REFUSE:
             self._server.resume_listening()
-        elif before is Reachability.SILENT:
+        elif before is OutageMode.SILENT:
             self._server.speak_again()
-        if wanted is Reachability.REFUSING:
+        if wanted is OutageMode.REFUSE:
             self._server.pause_listening()
-        elif wanted is Reachability.SILENT:
+        elif wanted is OutageMode.SILENT:
             self._server.go_silent()
-        if wanted in (Reachability.REFUSING, Reachability.DROPPING):
+        if wanted in (OutageMode.REFUSE, OutageMode.DROP):
             self._server.drop_connections()
-        self._reachability = wanted
+        self._outage = wanted

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from twinbus.broker.admin import validation
 from twinbus.broker.admin.documents import (
     DocumentContext,
-    NamespaceInfo,
     error_document,
     namespace_entry,
     queue_entry,
@@ -207,7 +206,7 @@ def test_the_last_page_has_one_link() -> None:
 
 
 def test_a_namespace_says_its_name_and_kind() -> None:
-    info = fromstring(namespace_entry(NamespaceInfo("contoso", 0), CONTEXT)).find(f"{ATOM}content/{SB}NamespaceInfo")
+    info = fromstring(namespace_entry(0, CONTEXT)).find(f"{ATOM}content/{SB}NamespaceInfo")
     assert info is not None
     assert {element.tag.removeprefix(SB): element.text for element in info} == {
         "CreatedTime": "1970-01-01T00:00:00.000Z",
