@@ -151,7 +151,7 @@ def test_a_right_that_is_lost_is_always_announced(
             now_ms += 1
             has = book.has(path, right, now_ms)
             if book.review_ms is not None and book.review_ms <= now_ms:
-                book.reviewed(now_ms)
+                book.finish_review(now_ms)
             else:
                 assert has or not had
             had = has

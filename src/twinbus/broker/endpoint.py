@@ -113,10 +113,9 @@ class Endpoint:
                 return named[0]
         return EVERY_ADDRESS.get(host, host)
 
-    # --- faults ---
+    # --- faults, see `FaultableServer` ---
 
     def pause_listening(self) -> None:
-        """Refuse new connections; the port stays bound."""
         self.listener.pause()
 
     def resume_listening(self) -> None:
@@ -132,21 +131,17 @@ class Endpoint:
             self.resume_listening()
 
     def drop_connections(self) -> None:
-        """Reset all connections."""
         self.listener.drop_connections()
 
     def go_silent(self) -> None:
-        """Accept connections, and neither read nor write on any, old or new."""
         self.listener.go_silent()
         if self._http is not None:
             self._http.go_silent()
 
     def speak_again(self) -> None:
-        """Read what has arrived meanwhile, and go on."""
         if self._http is not None:
             self._http.speak_again()
         self.listener.speak_again()
 
     def faults_changed(self) -> None:
-        """Deliver or not, as the faults are now."""
         self._amqp.faults_changed()

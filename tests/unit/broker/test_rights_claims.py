@@ -93,9 +93,9 @@ def test_tokens_for_several_entities_are_held_side_by_side() -> None:
     assert book.has("b", LISTEN, 0)
     assert not book.has("b", SEND, 0)
     assert book.review_ms == 1_000
-    book.reviewed(1_000)
+    book.finish_review(1_000)
     assert book.review_ms == 2_000
-    book.reviewed(2_000)
+    book.finish_review(2_000)
     assert book.review_ms is None
 
 
@@ -105,7 +105,7 @@ def test_a_token_that_is_put_again_goes_on() -> None:
     book.add(claim("a", until_ms=9_000), 500)
     assert book.review_ms == 1_000
     assert book.has("a", SEND, 1_000)
-    book.reviewed(1_000)
+    book.finish_review(1_000)
     assert book.review_ms == 9_000
 
 
@@ -139,7 +139,7 @@ def test_who_came_in_with_a_key_needs_no_token_and_loses_nothing() -> None:
     assert book.has("anything", LISTEN, 10**15)
     assert book.review_ms is None
     book.add(claim("", SEND), 0)
-    book.reviewed(1_000)
+    book.finish_review(1_000)
     assert book.has("anything", LISTEN, 1_000)
     assert not book.has("anything", SEND, 1_000)
 

@@ -132,7 +132,7 @@ class ClaimBook:
             claim.covers(path, now_ms) if right is None else claim.allows(path, right, now_ms) for claim in self._all()
         )
 
-    def reviewed(self, now_ms: int) -> None:
+    def finish_review(self, now_ms: int) -> None:
         """Every right has been asked for again; wait for the next end."""
         self._drop_ended(now_ms)
         self.review_ms = min((claim.until_ms for claim in self._by_resource.values()), default=None)

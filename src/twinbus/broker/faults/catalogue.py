@@ -150,8 +150,6 @@ class FaultPhase(NamedTuple):
 
 
 class FaultKind(NamedTuple):
-    """A kind of fault."""
-
     meaning: str
     parameters: tuple[FaultParameter, ...]
     effect: Callable[..., FaultEffect]

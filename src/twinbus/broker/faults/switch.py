@@ -20,7 +20,7 @@ class FaultableServer(Protocol):
     """What faults do to a running server. All calls are made in the thread of its loop and do not block."""
 
     def pause_listening(self) -> None:
-        """Close the port."""
+        """Refuse new connections; the port stays bound."""
 
     def resume_listening(self) -> None: ...
 

@@ -46,8 +46,6 @@ _TICKS_TO_1970 = 621_355_968_000_000_000
 
 
 class AttachHandler:
-    """Of one connection."""
-
     def __init__(
         self,
         context: ConnectionContext,

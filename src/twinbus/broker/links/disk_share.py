@@ -59,8 +59,8 @@ class SenderShare:
         self.unwritten_bytes = 0
         self.unwritten_messages = 0
 
-    def written(self, size: int, messages: int) -> None:
-        """Less of it waits: it is written, or refused."""
+    def remove(self, size: int, messages: int) -> None:
+        """Less waits to be written: it is on disk, or was refused."""
         self.unwritten_bytes -= size
         self.unwritten_messages -= messages
 
@@ -72,7 +72,7 @@ class DiskShare:
         self._last: SenderShare | None = None
         self._last_at = self._other_at = -SHARED_S
 
-    def taken(self, sender: SenderShare, size: int, messages: int, now: float) -> None:
+    def add(self, sender: SenderShare, size: int, messages: int, now: float) -> None:
         """A connection has sent something that is to be stored; `now` in seconds."""
         sender.unwritten_bytes += size
         sender.unwritten_messages += messages

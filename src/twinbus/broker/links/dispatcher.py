@@ -127,7 +127,6 @@ class LinkDispatcher:
             link.context = None  # what waited there for the peer can be large
 
     def _flush_later(self) -> None:
-        """Schedule a flush."""
         self._context.unflushed.add(self)
 
     # --- the connection ---
@@ -139,7 +138,7 @@ class LinkDispatcher:
 
     def _authenticated(self, event: Authenticated, now_ms: int) -> None:
         if event.mechanism == PLAIN:
-            self._nodes.authenticated(event.user)
+            self._nodes.log_in(event.user)
 
     def next_expiry_ms(self) -> int | None:
         """When `close_expired` has something to do; None: not before the peer sends another token."""
@@ -155,7 +154,7 @@ class LinkDispatcher:
             if path.lower() != CBS_ADDRESS and not self._claims.has(path, right, now_ms):
                 self._forget(link, now_ms)
                 link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
-        self._claims.reviewed(now_ms)
+        self._claims.finish_review(now_ms)
 
     # --- links ---
 

@@ -114,7 +114,7 @@ class IncomingDeliveries:
             self._stored(sent[0].event, role.entity, sent[0].arrivals, PROCEED, now_ms, reply)
         else:
             written = sum([len(each.event.payload) for each in sent])
-            self.share.written(written, sum([len(each.arrivals) for each in sent]))
+            self.share.remove(written, sum([len(each.arrivals) for each in sent]))
             self._context.meter.count_sends(role.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 
@@ -144,8 +144,8 @@ class IncomingDeliveries:
         self._backend.send(role.path, arrivals, now_ms, stored)
 
     def count_unwritten(self, size: int, messages: int) -> None:
-        """Count what is about to be stored for this peer, until `share.written`."""
-        self._context.disk_share.taken(self.share, size, messages, self._context.clock() / 1000)
+        """Count what is about to be stored for this peer, until `share.remove`."""
+        self._context.disk_share.add(self.share, size, messages, self._context.clock() / 1000)
 
     def check_load(self, path: str) -> None:
         """Raise `ServerBusy` if nothing more may be stored for this peer now."""
@@ -188,7 +188,7 @@ class IncomingDeliveries:
         sent_ms: int,
         reply: Done | Refused,
     ) -> None:
-        self.share.written(len(event.payload), len(arrivals))
+        self.share.remove(len(event.payload), len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
             outcome = rejection(reply.error)

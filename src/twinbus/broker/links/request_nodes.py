@@ -105,7 +105,7 @@ class RequestNodes:
         self.unanswered = 0
         """Requests that are not done yet."""
 
-    def authenticated(self, rule_name: str) -> None:
+    def log_in(self, rule_name: str) -> None:
         """The peer has logged in with a rule's name and key, which were checked."""
         self._claims.set_login(self._authority.claim_of(rule_name))
         self.is_authenticated = True
@@ -152,7 +152,7 @@ class RequestNodes:
 
         def done() -> None:
             self.unanswered -= 1
-            incoming.share.written(sum(sizes), len(sizes))
+            incoming.share.remove(sum(sizes), len(sizes))
 
         def respond(response: bytes) -> None:
             done()

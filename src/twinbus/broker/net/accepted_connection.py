@@ -75,7 +75,7 @@ class AcceptedConnection:
         """End the deadline: the peer has proved a right."""
         if not self.is_authenticated:
             self.account.move(self._listener.limits.held_bytes, self._listener.authenticated_pool)
-            self._listener.authenticated(self)
+            self._listener.mark_authenticated(self)
         self.is_authenticated = True
         self._cancel_deadline()
 

@@ -191,11 +191,10 @@ class Listener:
             connection.listen()
         self._unauthenticated.add(connection)
 
-    def authenticated(self, connection: AcceptedConnection) -> None:
+    def mark_authenticated(self, connection: AcceptedConnection) -> None:
         self._unauthenticated.forget(connection)
 
     def forget(self, connection: AcceptedConnection) -> None:
-        """It is gone."""
         if connection in self.connections:
             self.connections.discard(connection)
             self._closed.add()
