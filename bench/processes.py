@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from twinbus.broker.net.listener import bound_sockets
+from twinbus.broker.net.ports import bind_sockets
 
 LOOPBACK = "127.0.0.1"
 LOOK_PAUSE_S = 0.002
@@ -120,6 +120,6 @@ def answers(port: int) -> bool:
 
 def free_port() -> int:
     """One that stays free, also while whoever is to have it is dead."""
-    (bound,) = bound_sockets([(socket.AF_INET, (LOOPBACK, 0))])
+    (bound,) = bind_sockets([(socket.AF_INET, (LOOPBACK, 0))])
     with bound:
         return int(bound.getsockname()[1])

@@ -80,16 +80,24 @@ def read_own(path: Path, encoding: str = "ascii") -> str:
         return file.read()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file for its owner only, whole or not at all, and on the disk when this returns. Raises `OSError`."""
+def write_whole(path: Path, content: str | bytes, mode: int = FILE_MODE) -> None:
+    """Write a file, whole or not at all, and on the disk when this returns. Raises `OSError`.
+
+    By default it is for its owner only.
+    """
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)  # left by an interrupted run; or a link, which must not be written through
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, FILE_MODE), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with os.fdopen(os.open(draft, flags, FILE_MODE), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def write_report(path: Path, text: str) -> None:

@@ -132,7 +132,7 @@ class LocalNamespace:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
         from twinbus.broker.admin.entity_file import read_inventory_file
         from twinbus.broker.auth.access_rules import parse_rule
-        from twinbus.broker.net.listener import reserve_port
+        from twinbus.broker.net.ports import reserve_port
         from twinbus.broker.server import NamespaceServer
         from twinbus.limit_names import with_limits
         from twinbus.options import NamespaceOptions

@@ -39,7 +39,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.amqp_connection import PILE_BYTES
-from twinbus.broker.net.certificates import kept_identity, needed_names
+from twinbus.broker.net.certificates import load_or_make_identity, server_names
 from twinbus.broker.server import NamespaceServer
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
@@ -252,7 +252,7 @@ async def test_what_only_begins_like_tls_is_hung_up_on(server: NamespaceServer) 
     async with peer_of(server) as peer:
         peer.writer.write(b"\x16" + b"nonsense" * 100)
         await hung_up(peer.reader)
-    await wait_until(lambda: not server._listener.connections)
+    await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def hung_up(reader: asyncio.StreamReader) -> bytes:
@@ -299,7 +299,7 @@ async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(wor
             assert SOON_S / 2 < elapsed_s < ServerLimits().unauthenticated_s - 5, "the limit that was set"
         neighbour.session.attach_sender("still", "orders")
         await neighbour.until(Attached)
-        await wait_until(lambda: len(server._listener.connections) == 1)
+        await wait_until(lambda: len(server._endpoint.listener.connections) == 1)
 
 
 async def moved_into(stack: AsyncExitStack, server: NamespaceServer) -> Peer:
@@ -317,7 +317,7 @@ async def test_half_a_tls_hello_is_let_go(hello: bytes) -> None:
     async with serving(server_limits=ServerLimits(tls_handshake_s=SOON_S)) as server, peer_of(server) as slow:
         slow.writer.write(hello)
         await hung_up(slow.reader)
-        await wait_until(lambda: not server._listener.connections)
+        await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def test_a_byte_now_and_then_does_not_help() -> None:
@@ -361,7 +361,7 @@ async def test_over_the_limit_each_connection_is_refused_in_its_protocol() -> No
             assert b"<Error><Code>503</Code>" in heard
         first.session.attach_sender("still", "orders")
         await first.until(Attached)
-    await wait_until(lambda: not server._listener.connections)
+    await wait_until(lambda: not server._endpoint.listener.connections)
 
 
 async def test_who_is_turned_away_leaves_nothing_behind() -> None:
@@ -373,7 +373,7 @@ async def test_who_is_turned_away_leaves_nothing_behind() -> None:
             start = TransferWriter(second.session.channel, link.handle).first(0, b"tag", 0, False, False, len(message))
             second.connection.outbox.chunks.append(start + message)  # in one piece with the open
             await second.until(ConnectionClosed)
-        await wait_until(lambda: len(server.amqp_connections) == 1)
+        await wait_until(lambda: len(server.amqp.connections) == 1)
         assert stored_bytes(server) == 0
 
 
@@ -415,15 +415,15 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
         for _ in range(40):
             link.send(encode_message(data=b"x" * 250_000))
         await sender.until(DispositionArrived)
-        others = set(server.amqp_connections)
+        others = set(server.amqp.connections)
         async with deaf_peer_of(server) as deaf:
             receiver = deaf.session.attach_receiver("deaf", "orders")
             await deaf.until(Attached)
             receiver.grant(1_000)
             deaf.writer.write(deaf.connection.take_output())
-            (piled,) = server.amqp_connections - others  # it may be gone before we see it there
+            (piled,) = server.amqp.connections - others  # it may be gone before we see it there
             await wait_until(lambda: not piled._is_writable)
-            await wait_until(lambda: len(server.amqp_connections) == 1)
+            await wait_until(lambda: len(server.amqp.connections) == 1)
         link.send(encode_message(data=b"still"))
         await sender.until(DispositionArrived)
 
@@ -442,7 +442,7 @@ async def test_what_a_peer_said_before_it_went_is_heard(goes: str, monkeypatch: 
         sender.writer.close()
         queue = server.gate.machine.registry.find_queue("orders")
         await wait_until(lambda: queue.active == 200)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() -> None:
@@ -455,7 +455,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
             for _ in range(20):
                 link.send(encode_message(data=b"x" * 100))
             await sender.until(DispositionArrived)
-        waiting = [len(session.waiting) for wire in server.amqp_connections for session in wire.connection.sessions]
+        waiting = [len(session.waiting) for wire in server.amqp.connections for session in wire.connection.sessions]
         ahead = PILE_BYTES // ServerLimits().frame_bytes
         assert 0 < max(waiting) <= ahead + 160, "of 400; what is committed together is sent together"
 
@@ -463,7 +463,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
 async def test_who_piles_up_answers_is_cut_off() -> None:
     async with serving(server_limits=ServerLimits(unread_s=0.5)) as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 40)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
@@ -472,16 +472,16 @@ async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
         peer_of(server, incoming_window=2) as narrow,
     ):
         await ask_for_much(server, narrow, 40)
-        await wait_until(lambda: not server.amqp_connections)
+        await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_who_piles_up_answers_is_not_listened_to_until_he_takes_them() -> None:
     async with serving() as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 10)
-        await wait_until(lambda: len(server.paused_connections) == 1)
+        await wait_until(lambda: len(server.amqp.paused) == 1)
         for _ in range(10):
             await deaf.until(TransferArrived)
-        await wait_until(lambda: not server.paused_connections)
+        await wait_until(lambda: not server.amqp.paused)
 
 
 async def ask_for_much(server: NamespaceServer, peer: Peer, times: int) -> None:
@@ -539,7 +539,7 @@ async def test_frames_sessions_and_links_are_limited_as_configured() -> None:
 async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server: NamespaceServer) -> None:
     async with peer_of(server) as old, peer_of(server) as new, peer_of(server) as http:
         await old.until(Opened)
-        server.go_silent()
+        server._endpoint.go_silent()
         link = old.session.attach_sender("sender", "orders")
         old.writer.write(old.connection.take_output())
         new.writer.write(new.connection.take_output())
@@ -547,7 +547,7 @@ async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server:
         for peer in (old, new, http):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(peer.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         await old.until(Attached)
         assert link.attached
         await new.until(Opened)
@@ -556,12 +556,12 @@ async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server:
 
 async def test_what_is_sent_into_silence_is_not_even_read(server: NamespaceServer) -> None:
     async with sender_to(server) as (peer, link):
-        server.go_silent()
+        server._endpoint.go_silent()
         link.send(encode_message(data=b"anybody?"))
         peer.writer.write(peer.connection.take_output())
         await asyncio.sleep(0.1)
         assert stored_bytes(server) == 0
-        server.speak_again()
+        server._endpoint.speak_again()
         await peer.until(DispositionArrived)
         assert stored_bytes(server) > 0
 
@@ -570,13 +570,13 @@ async def test_what_was_taken_in_before_silence_is_answered_after_it(server: Nam
     async with sender_to(server) as (peer, link):
         link.send(encode_message(data=b"42"))
         peer.writer.write(peer.connection.take_output())
-        [wire] = server.amqp_connections
+        [wire] = server.amqp.connections
         await wait_until(lambda: wire.links.unwritten_bytes > 0, pause_s=0)
-        server.go_silent()
+        server._endpoint.go_silent()
         await wait_until(lambda: stored_bytes(server) > 0)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(peer.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         await peer.until(DispositionArrived)
 
 
@@ -584,10 +584,10 @@ async def test_not_even_keep_alives_are_sent_in_silence(server: NamespaceServer)
     async with peer_of(server, idle_timeout_ms=100) as peer:
         await peer.until(Opened)
         assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
-        server.go_silent()
+        server._endpoint.go_silent()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(peer.reader.read(1), 0.2)
-        server.speak_again()
+        server._endpoint.speak_again()
         assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
 
 
@@ -595,12 +595,12 @@ async def test_a_request_under_way_when_silence_falls_is_answered_after_it(serve
     token = python_token("http://localhost/queue", ROOT_KEY_NAME, server.key, 2**32)
     async with peer_of(server) as http:
         http.writer.write(HEAD + f"Authorization: {token}\r\n\r\n<entry>".encode())
-        await wait_until(lambda: bool(server._http and server._http._connections))
-        server.go_silent()
+        await wait_until(lambda: bool(server._endpoint._http and server._endpoint._http._connections))
+        server._endpoint.go_silent()
         http.writer.write(b" " * 93)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(http.reader.read(1), 0.1)
-        server.speak_again()
+        server._endpoint.speak_again()
         assert (await http.reader.readline()).startswith(b"HTTP/1.1 4")
 
 
@@ -608,22 +608,22 @@ async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -
     async with peer_of(server) as plain, peer_of(server, ssl=trusting(server)) as encrypted:
         await plain.until(Opened)
         await encrypted.until(Opened)
-        server.drop_connections()
+        server._endpoint.drop_connections()
         for peer in (plain, encrypted):
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(peer.reader.read(1), WAIT_S)
-    await wait_until(lambda: not server.amqp_connections)
+    await wait_until(lambda: not server.amqp.connections)
 
 
 async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> None:
     async with peer_of(server) as old:
         await old.until(Opened)
-        server.pause_listening()
+        server._endpoint.pause_listening()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
         old.session.attach_sender("sender", "orders")
         await old.until(Attached)
-        server.resume_listening()
+        server._endpoint.resume_listening()
         async with peer_of(server) as new:
             await new.until(Opened)
 
@@ -658,11 +658,11 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
 async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.broker.server.CLOSE_WAIT_S", 30.0)
+    monkeypatch.setattr("twinbus.broker.net.amqp_server.CLOSE_WAIT_S", 30.0)
     async with serving(data=tmp_path) as server:
         async with peer_of(server, ssl=trusting(server)) as peer:
             await peer.until(Opened)
-            [wire] = server.amqp_connections
+            [wire] = server.amqp.connections
             wire.stop_reading()
         await asyncio.sleep(0.05)
         began = asyncio.get_running_loop().time()
@@ -673,7 +673,7 @@ async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
 async def test_a_silent_server_can_be_stopped(server: NamespaceServer) -> None:
     async with peer_of(server) as old, peer_of(server):
         await old.until(Opened)
-        server.go_silent()
+        server._endpoint.go_silent()
         async with asyncio.timeout(WAIT_S):
             await server.stop()
             assert await hung_up(old.reader) == b""
@@ -691,7 +691,7 @@ async def test_in_memory_nothing_is_left_of_the_certificates() -> None:
 
 
 async def test_a_given_certificate_is_shown_and_named_if_clients_need_it(tmp_path: Path) -> None:
-    own = kept_identity(tmp_path, needed_names("localhost"), datetime.now(UTC))
+    own = load_or_make_identity(tmp_path, server_names("localhost"), datetime.now(UTC))
     async with serving(cert=own.certificate, key_file=own.key) as server:
         assert "TwinbusCA" not in server.connection_string
         async with peer_of(server, ssl=ssl.create_default_context(cafile=own.ca)) as peer:

@@ -19,7 +19,7 @@ from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection
 
 from twinbus.amqp.frames import SASL_HEADER
-from twinbus.broker.net.certificates import passing_identity
+from twinbus.broker.net.certificates import temporary_identity
 from twinbus.broker.server import NamespaceServer
 from twinbus.client.namespace import Namespace
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
@@ -135,6 +135,6 @@ async def test_to_do_without_is_allowed_and_warned_of(caplog: pytest.LogCaptureF
 
 
 async def test_with_a_given_certificate_the_string_has_a_host_that_it_names(tmp_path: Path) -> None:
-    identity = passing_identity(tmp_path, frozenset({"bus.example", "127.0.0.1"}), datetime.now(UTC))
+    identity = temporary_identity(tmp_path, frozenset({"bus.example", "127.0.0.1"}), datetime.now(UTC))
     async with serving(host="0.0.0.0", tls_only=None, cert=identity.certificate, key_file=identity.key) as server:
         assert ConnectionString.parse(server.connection_string).host == "bus.example"

@@ -18,7 +18,7 @@ from received import received
 from version_0_1 import FOLDER, INVOICES, WRITTEN_MS, copied
 
 from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
-from twinbus.broker.net.certificates import kept_identity
+from twinbus.broker.net.certificates import load_or_make_identity
 from twinbus.client.namespace import Namespace
 from twinbus.errors import StoreTooNew
 from twinbus.syphon import SyphonOptions, syphon
@@ -138,7 +138,7 @@ def test_the_key_stays_the_same(data: Path, contoso: LocalNamespace) -> None:
 
 def test_clients_that_trust_the_authority_need_not_learn_another(data: Path) -> None:
     names, that_day = frozenset({"localhost"}), datetime.fromtimestamp(WRITTEN_MS / 1000, UTC)
-    kept_identity(data / "contoso", names, that_day)
+    load_or_make_identity(data / "contoso", names, that_day)
     for file in ("ca.pem", "ca-key.pem"):
         assert (data / "contoso" / file).read_bytes() == (FOLDER / "data" / "contoso" / file).read_bytes()
     assert (data / "contoso" / "server.pem").read_bytes() != (FOLDER / "data" / "contoso" / "server.pem").read_bytes()

@@ -425,7 +425,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "broker/server.py",
+        "broker/net/amqp_server.py",
         "            offered_capabilities=(DROPS_PINGS,),\n",
         "",
         "our namespaces do not announce that they drop pings",

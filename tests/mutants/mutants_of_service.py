@@ -201,7 +201,7 @@ SERVICE = (
     ),
     Mutant(
         "S8",
-        "broker/links/addresses.py",
+        "broker/links/link_roles.py",
         "return path, Right.SEND if isinstance(link, ReceivingLink) else Right.LISTEN",
         "return path, Right.SEND",
         "a key that may only send may receive too",
@@ -218,7 +218,7 @@ SERVICE = (
     Mutant(
         "S8",
         "broker/links/attach.py",
-        "        self._nodes.check_right(*need_of(link), now_ms)\n        is_sender",
+        "        self._claims.check(*need_of(link), now_ms)\n        is_sender",
         "        is_sender",
         "a peer without the right learns which faults are set",
         "test_who_has_not_the_right_gets_the_same_answer_whatever_is_wrong",

@@ -66,7 +66,7 @@ ROOMS = (
     Room(
         "broker",
         "a running namespace, put together",
-        "amqp broker connection_string ledger options own_files units",
+        "amqp broker connection_string options own_files units",
     ),
     Room("broker.operations", "operations, rights, settlement, results", is_pure=True),
     Room("broker.message", "encoded messages and the facts in them", "amqp.sections amqp.types", is_pure=True),
@@ -92,7 +92,7 @@ ROOMS = (
     Room(
         "broker.auth.keyring",
         "the keys of a running namespace",
-        "broker.auth broker.core.registry broker.entities broker.operations connection_string",
+        "broker.auth broker.core.registry broker.data_directory broker.entities broker.operations connection_string",
     ),
     Room("broker.faults", "faults, scopes, throttling", "broker.operations units", is_pure=True),
     Room(
@@ -119,7 +119,7 @@ ROOMS = (
     Room(
         "broker.ops",
         "metrics, the control socket, dumps, backups, ledger events",
-        "twinbus amqp broker control_client ledger options own_files pairing.backlog_queues units",
+        "twinbus amqp broker control_client ledger own_files pairing.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the way home and the record

@@ -93,7 +93,7 @@ def test_faults_elsewhere_change_nothing_here(
 ) -> None:
     """Taking away every fault whose scope does not cover the entity leaves the decision as it was."""
     entity = None if path is None else path.lower().partition("/$")[0]
-    here = [each for each in values if read_fault(each).scope.matcher().covers(entity)]
+    here = [each for each in values if read_fault(each).scope.compile()(entity)]
     with_all, with_own = table_of(values).decide(operation, path, NOW), table_of(here).decide(operation, path, NOW)
     assert type(with_all) is type(with_own)
     if isinstance(with_all, Proceed) or not isinstance(with_own, Refuse):

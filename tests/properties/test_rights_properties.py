@@ -151,7 +151,7 @@ def test_a_right_that_is_lost_is_always_announced(
             now_ms += 1
             has = held_claims.has(path, right, now_ms)
             if held_claims.review_ms is not None and held_claims.review_ms <= now_ms:
-                held_claims.reviewed(now_ms)
+                held_claims.finish_review(now_ms)
             else:
                 assert has or not had
             had = has

@@ -35,7 +35,7 @@ class LedgerCheck:
         """The namespace works, for the first time or again."""
         self._held.clear()
         self._published.clear()
-        self.recorder.began(machine.registry.all())
+        self.recorder.record_inventory(machine.registry.all())
 
     def record(self, event: Event, /) -> None:
         place = event.entity or event.queue

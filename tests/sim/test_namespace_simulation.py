@@ -308,7 +308,7 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (SessionQueue, "_expect_more", never_look_again),
         (MessagingEntity, "record", record_nothing),
         (MessageEvents, "rows", record_the_first),
-        (MessageEventRecorder, "began", take_no_inventory),
+        (MessageEventRecorder, "record_inventory", take_no_inventory),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
 from aiohttp import web
 
+from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.core.replies import Notice
-from twinbus.broker.operations import Operation, Refused, Right
-from twinbus.broker.ops.meter import Metered
+from twinbus.broker.faults.fault_table import FaultTable
+from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
+from twinbus.broker.limits import TrafficLimits
+from twinbus.broker.links.connection_context import ConnectionContext
+from twinbus.broker.message import MessageReader
+from twinbus.broker.operations import Refused, Right
+from twinbus.broker.ops.meter import Meter
 from twinbus.broker.store.api import Store
 from twinbus.broker.store.memory import MemoryStore
 from twinbus.errors import NamespaceError
@@ -28,45 +34,33 @@ START_MS = 1_767_225_600_000
 R = TypeVar("R")
 
 
-class FakeAdminServer:
-    """Implements `AdminServer` over anything that carries out commands."""
+class FakeAdminServer(AdminServer):
+    """The administration of a namespace without faults of its own, reached over https."""
 
     def __init__(self, gate: CommitGate, clock: Callable[[], int], authority: Authority) -> None:
-        self._gate = gate
-        self.clock = clock
-        self._authority = authority
-        self.name = "contoso"
-        self.created_at_ms = START_MS
-        self.message_bytes_max = 256 * 1024
-        self.scheme = "https"
+        self.meter = Meter()
+        messages = MessageReader(256 * 1024, lambda: "new")
+        context = ConnectionContext(
+            backend=NamespaceBackend(gate, messages, self.meter, lambda notice: None),
+            messages=messages,
+            meter=self.meter,
+            authority=authority,
+            limits=TrafficLimits(),
+            faults=FaultTable(lambda: 0.5),
+            throttle=Throttle(ThrottleLimits()),
+            connections=lambda: 1,
+            clock=clock,
+        )
+        super().__init__("contoso", gate, context, lambda: None, START_MS)
         self.failure: NamespaceError | None = None
         """What every request fails with."""
-        self.counted: list[tuple[Metered, str, int]] = []
 
     def base_url(self, request: web.BaseRequest) -> str:
-        return f"{self.scheme}://{request.host}"
+        return f"https://{request.host}"
 
-    async def ask(self, command: Command[R]) -> R:
-        answered: asyncio.Future[R | Refused] = asyncio.get_running_loop().create_future()
-
-        def take(reply: R | Refused) -> None:
-            if not answered.done():  # whoever asked may have gone
-                answered.set_result(reply)
-
-        self._gate.ask(command, self.clock(), take)
-        reply = await answered
-        if isinstance(reply, Refused):
-            raise reply.error
-        return reply
-
-    def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
-        self._authority.authorize_http(headers.get("Authorization"), path, right, now_ms)
-
-    async def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
-        return self.failure
-
-    def count(self, kind: Metered, path: str, size: int) -> None:
-        self.counted.append((kind, path, size))
+    async def admit(self, path: str, now_ms: int) -> None:
+        if self.failure is not None:
+            raise self.failure
 
 
 class MemoryNamespace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from twinbus.broker.net.listener import reserve_port
+from twinbus.broker.net.ports import reserve_port
 
 _reserved: list[socket.socket] = []
 

@@ -12,7 +12,7 @@ import pytest
 
 from twinbus import own_files
 from twinbus.broker.data_directory import KEY_FILE, RULE_KEYS_FILE, make_namespace_directory, namespace_key, rule_keys
-from twinbus.broker.net.certificates import CA_FILE, kept_identity, needed_names
+from twinbus.broker.net.certificates import CA_FILE, load_or_make_identity, server_names
 from twinbus.broker.ops.dump import DUMPS_FOLDER, write_dump
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
@@ -93,7 +93,7 @@ def test_a_folder_of_somebody_else_is_refused_with_what_to_do(tmp_path: Path) ->
         make_namespace_directory(tmp_path, "contoso")
 
 
-NAMES = needed_names("127.0.0.1")
+NAMES = server_names("127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "key": (KEY_FILE, namespace_key),
@@ -102,7 +102,7 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "log of the store": ("store.sqlite-wal", lambda home: SqliteStore(home / "store.sqlite").load()),
     "lock of the store": ("store.sqlite.lock", lambda home: SqliteStore(home / "store.sqlite").load()),
     "dumps": (DUMPS_FOLDER, lambda home: write_dump(home, "asked", {}, 0)),
-    "certificate": (CA_FILE, lambda home: kept_identity(home, NAMES, NOW)),
+    "certificate": (CA_FILE, lambda home: load_or_make_identity(home, NAMES, NOW)),
     "lock of the reports": (LOCK, lambda home: lock_store(home).__enter__()),
     "report": ("report.html", lambda home: write_report(home / "report.html", "x")),
 }

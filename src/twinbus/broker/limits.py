@@ -8,7 +8,7 @@ from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
 from twinbus.ranges import check_ranges
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""Four messages of this size are what is kept for a peer that is told no other limit."""
+"""By default, four messages of this size are kept for a peer."""
 _REQUEST_BYTES = 64 * 1024
 """What a message to be scheduled may have around it."""
 
@@ -18,10 +18,10 @@ class ServerLimits:
     """Every bound that keeps one peer from using up what all of them need."""
 
     connections: int = 5_000
-    """Of one namespace, whatever they speak. The next one is told so and let go."""
+    """Of one namespace, of any protocol. Further ones are refused with a reason."""
     unauthenticated_connections: int = 1_000
-    """Those of them that have not shown who they are. With more, one of the address that has most of them is cut off,
-    the one that waits longest: whoever comes next gets in."""
+    """Those of them that are not authenticated. Beyond that, the oldest one of the address that has most is closed, so
+    that new ones get in."""
     unauthenticated_s: float = 20.0
     """From the first sign of a connection until it is open (AMQP), or its first request has arrived whole (HTTP)."""
     tls_handshake_s: float = 10.0
@@ -35,26 +35,26 @@ class ServerLimits:
     links: int = 4_096
     """Of one connection."""
     unauthenticated_bytes: int = 64 * 1024
-    """What is kept for one peer that has not shown who it is; more ends its connection."""
+    """What is kept for one unauthenticated peer; its connection is closed if it needs more."""
     unauthenticated_bytes_all: int = 64 * 1024 * 1024
-    """The same for all of them together; above it, who has most is cut off."""
+    """The same for all of them together; beyond it, the connection that takes most is closed."""
     held_bytes: int = 64 * 1024 * 1024
     """What is kept for any other peer: unfinished messages, links, what waits for it to take it. Deliveries stop long
-    before; who piles up more by asking is cut off."""
+    before; a peer whose requests pile up more is disconnected."""
     held_bytes_all: int = 512 * 1024 * 1024
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)
 
     def for_messages_of(self, message_bytes_max: int) -> ServerLimits:
-        """The same, but enough is kept for a peer who sends and receives messages of this size."""
+        """The same, but enough is kept for a peer that sends and receives messages of this size."""
         if message_bytes_max <= _LARGE_BYTES:
             return self
         held_bytes = max(self.held_bytes, 4 * message_bytes_max)
         return replace(self, held_bytes=held_bytes, held_bytes_all=max(self.held_bytes_all, 4 * held_bytes))
 
     def of_a_connection(self, message_bytes_max: int) -> ConnectionLimits:
-        """The part that the AMQP engine keeps, for peers who may send messages of this size."""
+        """The part that the AMQP engine keeps, for peers that may send messages of this size."""
         usual = ConnectionLimits()
         return ConnectionLimits(
             message_bytes_max=max(usual.message_bytes_max, message_bytes_max + _REQUEST_BYTES),
@@ -92,7 +92,7 @@ class TrafficLimits:
     unwritten_bytes_per_connection: int = 8 * 1024 * 1024
     unwritten_bytes: int = 64 * 1024 * 1024
     """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
-    at twice this senders are told that the server is busy."""
+    at twice this senders get *server busy*."""
     sender_credit: int = 1_000
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ BATCH_FORMAT = 0x80013700
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 HOPS = "x-opt-forward-hops"
-"""How often a message was forwarded, where it matters later; nobody outside gets to see it."""
+"""How often a message was forwarded, where it matters later; it is never delivered."""
 HEADER_BYTES_MAX = 64 * 1024
 """Everything but the body."""
 PROPERTY_BYTES_MAX = 32 * 1024
@@ -49,7 +49,7 @@ class Arrival(NamedTuple):
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
-    """Read what decides a message's fate; raises `DecodeError` if it is no message, and `MessageTooLarge`.
+    """The facts that decide how a message is handled; raises `DecodeError` or `MessageTooLarge`.
 
     One without an id is given a new one: some clients cannot settle a message that has none.
     """
@@ -65,7 +65,10 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         if due_at_ms is not None and not isinstance(due_at_ms, Timestamp):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
     if layout.message_annotations or layout.delivery_annotations:
-        _check_annotations(payload, layout)
+        # now: what cannot be read could not be delivered later
+        sections.check_map(payload, layout.message_annotations)
+        if layout.delivery_annotations:
+            sections.read_delivery_annotations(payload, layout)
     if message_id is None:
         message_id = new_message_id()
         payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
@@ -131,13 +134,6 @@ def _check_header_size(payload: bytes, layout: Layout) -> None:
         for name, size in sections.large_values(payload, layout.application_properties, PROPERTY_BYTES_MAX):
             text = f"the property {name!r:.60} has {size} bytes, at most {PROPERTY_BYTES_MAX} are allowed"
             raise MessageTooLarge(text)
-
-
-def _check_annotations(payload: bytes, layout: Layout) -> None:
-    """Raise `DecodeError` now for what could not be put in front of a receiver later."""
-    sections.check_map(payload, layout.message_annotations)
-    if layout.delivery_annotations:
-        sections.read_delivery_annotations(payload, layout)
 
 
 def time_to_live_ms(payload: bytes) -> int | None:

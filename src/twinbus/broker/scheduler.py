@@ -159,7 +159,7 @@ class Scheduler:
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
     def stop(self) -> None:
-        """Set no more timers, and do nothing more that nobody waits for."""
+        """Set no more timers, and drop what no peer waits for."""
         self._is_running = False
         self.set_timer()
         if self._due_call is not None:

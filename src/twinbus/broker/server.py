@@ -6,29 +6,19 @@ import asyncio
 import contextlib
 import logging
 import random
-import ssl
 import uuid
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from aiohttp.web import Application
-
-from twinbus.amqp.account import Account
-from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import DROPS_PINGS
-from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
+from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.app import make_admin_app
-from twinbus.broker.admin.error_responses import REFUSE, error_response
 from twinbus.broker.admin.metrics_page import MetricsPage
-from twinbus.broker.admin.server_info import ServerInfo
 from twinbus.broker.auth.access_rules import AccessRule
-from twinbus.broker.auth.authority import Authority
-from twinbus.broker.auth.keyring import build_authority, keyed_rules, root_rule
+from twinbus.broker.auth.keyring import build_authority, rules_with_keys
 from twinbus.broker.clock import LockTokens, WallClock
 from twinbus.broker.core.commands import Command, CreateQueue
 from twinbus.broker.core.commit_gate import CommitGate
@@ -36,28 +26,15 @@ from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.core.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.broker.core.replies import Notice, Reply
-from twinbus.broker.data_directory import (
-    STORE_FILE,
-    creation_time_ms,
-    make_namespace_directory,
-    namespace_key,
-    new_key,
-    rule_keys,
-)
+from twinbus.broker.data_directory import STORE_FILE, creation_time_ms, make_namespace_directory
+from twinbus.broker.endpoint import Endpoint
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.faults.fault_table import FaultTable, Reachability
+from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch
 from twinbus.broker.faults.throttle import Throttle
 from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.message import MessageReader
-from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.amqp_connection import AmqpConnection, read_buffer
-from twinbus.broker.net.fairness import Turns
-from twinbus.broker.net.http_server import HttpServer
-from twinbus.broker.net.listener import Listener
-from twinbus.broker.net.sniffer import ConnectionProtocol
-from twinbus.broker.net.tls import Tls, given_identity, names_in, open_tls
+from twinbus.broker.net.amqp_server import AmqpServer
 from twinbus.broker.ops import status_snapshot
 from twinbus.broker.ops.control_socket import Controls
 from twinbus.broker.ops.ledger_events import NamespaceLedger
@@ -68,9 +45,8 @@ from twinbus.broker.store.api import Store, StoredNamespace
 from twinbus.broker.store.memory import MemoryStore
 from twinbus.broker.store.sql_connection import store_error
 from twinbus.broker.store.sqlite import SqliteStore
-from twinbus.connection_string import EVERY_ADDRESS, ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError, TwinbusError
-from twinbus.ledger import LedgerHealth
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
+from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError
 from twinbus.options import NamespaceOptions
 
 logger = logging.getLogger("twinbus.namespace")
@@ -78,8 +54,6 @@ logger = logging.getLogger("twinbus.namespace")
 R = TypeVar("R")
 
 RECOVERY_PAUSE_S = 1.0
-CLOSE_WAIT_S = 2.0
-PORT_PAUSE_S = 1.0
 
 
 class NamespaceServer:
@@ -95,32 +69,16 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
-        self._throttle = Throttle(options.throttle, self._is_partitioned)
+        self._throttle = Throttle(options.throttle, lambda path: self.gate.machine.registry.is_partitioned(path))
         self._memory = ResidentMemory()
         if options.throttle.memory_bytes is not None:
             self._memory.check()
         self.faults = FaultTable(random.random, self._throttle)
-        self.amqp_connections: set[AmqpConnection] = set()
-        self.paused_connections: set[AmqpConnection] = set()
-        self.buffer = read_buffer()
         self._controls: Controls | None = None
-        self._tls: Tls | None = None
-        self._http: HttpServer | None = None
-        self._listener = Listener(
-            options.host,
-            options.port,
-            limits=self.server_limits,
-            handlers={
-                ConnectionProtocol.AMQP: partial(AmqpConnection, self),
-                ConnectionProtocol.HTTP: self._http_handler,
-            },
-            tls_context=self._tls_context,
-            tls_only=options.tls_only,
-            is_dropping=lambda: self.faults.reachability() is Reachability.DROPPING,
-        )
+        self._endpoint = Endpoint(options, self.server_limits, self.faults)
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
-        self._ledger = NamespaceLedger(options.ledger, options.name)
+        self.ledger = NamespaceLedger(options.ledger, options.name)
         self._scheduler: Scheduler
 
     @property
@@ -138,7 +96,7 @@ class NamespaceServer:
 
     def _connection_string(self, key_name: str, key: str) -> str:
         said = ConnectionString(
-            host=self._reachable_host(),
+            host=self._endpoint.reachable_host(),
             port=self.port,
             namespace=self.options.name,
             key=key,
@@ -148,18 +106,15 @@ class NamespaceServer:
         )
         return str(said)
 
-    def _reachable_host(self) -> str:
-        """A host to connect to: over TLS one that the given certificate names."""
-        if self.is_tls_only and self._tls is not None and self.options.cert is not None:
-            named = names_in(self._tls.identity.certificate)
-            if named and self.options.host not in named:
-                return named[0]
-        return EVERY_ADDRESS.get(self.options.host, self.options.host)
-
     @property
     def is_tls_only(self) -> bool:
         """Whether peers that do not use TLS are refused; known once the port is bound."""
-        return self._listener.is_tls_only
+        return self._endpoint.listener.is_tls_only
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        return self._endpoint.ca_file
 
     # --- start and stop ---
 
@@ -177,8 +132,7 @@ class NamespaceServer:
         await self.bind()
         try:
             await self._open()
-            self._listener.listen()
-            self._warn_of_clear_text()
+            self._endpoint.listen()
         except BaseException:
             await self.stop()
             raise
@@ -189,49 +143,41 @@ class NamespaceServer:
         It comes before the store, so that a port in use leaves no trace on disk.
         """
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.time, self._call_next_turn, lambda: self._scheduler.take_reports())
-        if self.options.cert is not None and self.options.key_file is not None:
-            given_identity(self.options.cert, self.options.key_file)  # now, to report what is wrong with them
-        await self._listener.bind()
-        self.port = self._listener.port
-
-    def _warn_of_clear_text(self) -> None:
-        if not self.is_tls_only and not self._listener.is_for_this_machine:
-            logger.warning(
-                "namespace %s can be reached from other machines without TLS: keys and messages can be read on the way",
-                self.options.name,
-            )
+        await self._endpoint.bind()
+        self.port = self._endpoint.listener.port
 
     async def _open(self) -> None:
-        await asyncio.to_thread(self._ledger.open)  # first: if it cannot be written, no store is made
+        await asyncio.to_thread(self.ledger.open)  # first: if it cannot be written, no store is made
         self._store = await asyncio.to_thread(self._open_store)
         try:
             self.gate = await asyncio.to_thread(self._open_gate)
             await asyncio.to_thread(self._take_keys)
             self.context = self._open_context()
             self._controls = self._open_controls()
-            self._scheduler = Scheduler(self.gate, self.context, self.switch, self.clock, self._relieve)
-            await asyncio.to_thread(self._store.start, self._scheduler.take_report_from_thread)
-            self._ledger.record_inventory(self.gate.machine.registry.all())
-            self._admin = ServerInfo(
-                self.options.name, self.gate, self.context, self.clock, self.after_action, self._created_at_ms
+            scheduler = Scheduler(self.gate, self.context, self.switch, self.clock, lambda: self.amqp.relieve())
+            self._scheduler = scheduler
+            self.amqp = AmqpServer(
+                self.context,
+                self.server_limits,
+                f"twinbus-{self.options.name}",
+                after_action=scheduler.after_action,
+                between_steps=scheduler.take_reports,
+            )
+            await asyncio.to_thread(self._store.start, scheduler.take_report_from_thread)
+            self.ledger.record_inventory(self.gate.machine.registry.all())
+            self._admin = AdminServer(
+                self.options.name, self.gate, self.context, scheduler.after_action, self._created_at_ms
             )
             await self._create_queues()
-            self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
-            app = self._http_app()
-            self._http = HttpServer(app, self.server_limits, app[REFUSE], error_response)
-            await self._http.open()
+            app = make_admin_app(self._admin)
+            MetricsPage(self.context.authority, self.clock, partial(status_snapshot.snapshot, self)).add_to(app)
+            await self._endpoint.open(self.amqp, app)
             await self._controls.start()
         except BaseException:
             await asyncio.to_thread(self._store.close)
             raise
         self._is_open = True
         self._scheduler.set_timer()
-
-    @property
-    def ledger_health(self) -> LedgerHealth | None:
-        """How the ledger is doing; None if there is none."""
-        return self._ledger.health()
 
     def _open_store(self) -> Store:
         if self._given_store is not None:
@@ -249,17 +195,13 @@ class NamespaceServer:
         """After the store is locked: of two first starts at once only one may make the key."""
         directory = self._namespace_directory()
         self._created_at_ms = self.clock() if directory is None else creation_time_ms(directory, self.clock())
-        if directory is None:
-            self.key = self.key or new_key()
-            self._set_rules(lambda names: [new_key() for _ in names])
-        else:
-            self.key = self.key or namespace_key(directory)
-            self._set_rules(partial(rule_keys, directory))
+        self.rules = rules_with_keys(self.key, self.options.rules, directory)
+        self.key = self.rules[0].keys[0]
 
     def _open_gate(self) -> CommitGate:
         """Nothing is written before what is stored was found usable."""
         try:
-            events = self._ledger.events
+            events = self.ledger.events
             return CommitGate(
                 self._store,
                 self._build_machine,
@@ -278,33 +220,27 @@ class NamespaceServer:
         return NamespaceMachine(
             stored,
             new_token=LockTokens(),
-            records_events=self._ledger.events is not None,
+            records_events=self.ledger.events is not None,
             copy_delays=self.faults.copy_delays,
         )
 
     def _open_context(self) -> ConnectionContext:
-        meter, events = Meter(), self._ledger.events
+        meter, events = Meter(), self.ledger.events
         messages = MessageReader(self.options.limits.message_bytes_max, lambda: uuid.uuid4().hex)
         self._backend = NamespaceBackend(self.gate, messages, meter, lambda notice: self.context.notify(notice))
         return ConnectionContext(
             backend=self._backend,
             messages=messages,
             meter=meter,
-            authority=self._build_authority(),
+            authority=build_authority(self.rules, self.options.jwt_issuers, lambda: self.gate.machine.registry),
             limits=self.options.limits,
             faults=self.faults,
             throttle=self._throttle,
-            connections=lambda: len(self.amqp_connections),
+            connections=lambda: len(self.amqp.connections),
             clock=self.clock,
             memory_bytes=self._memory,
             on_busy=None if events is None else events.refused,
         )
-
-    def _set_rules(self, keys_for: Callable[[Sequence[str]], Sequence[str]]) -> None:
-        self.rules = (root_rule(self.key), *keyed_rules(self.options.rules, keys_for))
-
-    def _build_authority(self) -> Authority:
-        return build_authority(self.rules, self.options.jwt_issuers, lambda: self.gate.machine.registry)
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
@@ -335,114 +271,27 @@ class NamespaceServer:
 
     async def stop(self) -> None:
         """Accept nothing more, write and answer what was accepted, close. Harmless when it is stopped."""
-        self._listener.close()
-        if self._http is not None:
-            await self._http.close()  # before the store: requests under way can still be answered
-            self._http = None
+        await self._endpoint.close()  # before the store: requests under way can still be answered
         if self._is_open:
             self._is_open = False
             await self._close()
         if self._controls is not None:
             await self._controls.stop()
-        if self._tls is not None:
-            self._tls.close()
-        await asyncio.to_thread(self._ledger.close)
+        self._endpoint.forget_certificate()
+        await asyncio.to_thread(self.ledger.close)
 
     async def _close(self) -> None:
         if self._recovery is not None:
             self._recovery.cancel()
         self._scheduler.stop()
-        for connection in self.amqp_connections:
-            connection.stop_reading()
+        self.amqp.stop_reading()
         await asyncio.to_thread(self._store.close)
         await asyncio.sleep(0)  # let the store's last reports be handled
         self._scheduler.flush()
-        for connection in list(self.amqp_connections):
-            connection.close_gracefully(Error("amqp:connection:forced", "the namespace is being stopped"))
-        await self._wait_for_connections()
+        self.amqp.close_connections(Error("amqp:connection:forced", "the namespace is being stopped"))
+        await self.amqp.wait_closed()
 
-    async def _wait_for_connections(self) -> None:
-        deadline = self._loop.time() + CLOSE_WAIT_S
-        while self.amqp_connections and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for connection in list(self.amqp_connections):
-            connection.abort()
-        await asyncio.sleep(0)  # sockets are closed one turn later
-
-    # --- connections ---
-
-    def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection:
-        mechanisms = (ANONYMOUS, PLAIN) if takes_passwords else (ANONYMOUS,)
-        sasl = ServerSasl(mechanisms, check_plain=self.context.authority.knows)
-        container_id = f"twinbus-{self.options.name}"
-        limits = self.server_limits.of_a_connection(self.options.limits.message_bytes_max)
-        return Connection(
-            role=Role.SERVER,
-            container_id=container_id,
-            sasl=sasl,
-            limits=limits,
-            account=account,
-            offered_capabilities=(DROPS_PINGS,),
-        )
-
-    def _http_app(self) -> Application:
-        app = make_admin_app(self._admin)
-        MetricsPage(self.context.authority, self.clock, partial(status_snapshot.snapshot, self)).add_to(app)
-        return app
-
-    def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
-        assert self._http is not None
-        return self._http.handler_of(accepted)
-
-    def _tls_context(self) -> ssl.SSLContext:
-        assert self._tls is not None
-        return self._tls.context(datetime.now(UTC))
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
-        return None if self._tls is None else self._tls.identity.ca
-
-    # --- network faults ---
-
-    def pause_listening(self) -> None:
-        """Refuse new connections; the port stays bound."""
-        self._listener.pause()
-
-    def resume_listening(self) -> None:
-        """Accept connections again, as soon as the port is free: another process may have taken it."""
-        try:
-            self._listener.resume()
-        except TwinbusError as error:
-            logger.warning("namespace %s has no port and tries again: %s", self.options.name, error)
-            self._loop.call_later(PORT_PAUSE_S, self._resume_if_wanted)
-
-    def _resume_if_wanted(self) -> None:
-        if self._is_open and self.faults.reachability() is not Reachability.REFUSING:
-            self.resume_listening()
-
-    def drop_connections(self) -> None:
-        """Reset all connections."""
-        self._listener.drop_connections()
-
-    def go_silent(self) -> None:
-        """Accept connections, and neither read nor write on any, old or new."""
-        self._listener.go_silent()
-        if self._http is not None:
-            self._http.go_silent()
-
-    def speak_again(self) -> None:
-        """Read what has arrived meanwhile, and go on."""
-        if self._http is not None:
-            self._http.speak_again()
-        self._listener.speak_again()
-
-    def faults_changed(self) -> None:
-        """Deliver or not, as the faults are now."""
-        now_ms = self.clock()
-        for connection in list(self.amqp_connections):
-            connection.links.outgoing.faults_changed(now_ms)
-        self.after_action()
+    # --- faults ---
 
     @property
     def switch(self) -> FaultSwitch:
@@ -453,7 +302,7 @@ class NamespaceServer:
     def _open_controls(self) -> Controls:
         return Controls(
             self.faults,
-            self,
+            self._endpoint,
             directory=self._namespace_directory(),
             clock=self.clock,
             facts=partial(status_snapshot.facts, self),
@@ -462,38 +311,11 @@ class NamespaceServer:
             secrets=lambda: [key for rule in self.rules for key in rule.keys],
         )
 
-    def _is_partitioned(self, path: str) -> bool:
-        return self.gate.machine.registry.is_partitioned(path)
-
-    def after_action(self) -> None:
-        self._scheduler.after_action()
-
-    # --- back-pressure ---
-
-    @property
-    def is_overloaded(self) -> bool:
-        return self.gate.unwritten_bytes > self.options.limits.unwritten_bytes
-
-    def _call_next_turn(self, call: Callable[[], None]) -> asyncio.Handle:
-        rest_s = self.context.disk_share.rest_s(self.gate.unwritten_bytes, self.clock() / 1000)
-        return self._loop.call_later(rest_s, call) if rest_s else self._loop.call_soon(call)
-
-    def must_wait_for_disk(self, sender: SenderShare) -> bool:
-        return self.context.disk_share.must_wait(sender, self.gate.unwritten_bytes, self.clock() / 1000)
-
-    def _relieve(self) -> None:
-        """Read again from senders that had to wait."""
-        if self.paused_connections and not self.is_overloaded:
-            for connection in list(self.paused_connections):
-                connection.read_if_allowed()
-
     # --- disk failures ---
 
     def _store_failed(self, reason: str) -> None:
         logger.error("namespace %s cannot use its store and refuses work: %s", self.options.name, reason)
-        error = Error("amqp:internal-error", f"the namespace cannot use its store: {reason}")
-        for connection in list(self.amqp_connections):
-            connection.close_gracefully(error)
+        self.amqp.close_connections(Error("amqp:internal-error", f"the namespace cannot use its store: {reason}"))
         self._recovery = self._loop.create_task(self._recover())
 
     async def _recover(self) -> None:
@@ -504,7 +326,7 @@ class NamespaceServer:
             except Exception as error:  # whatever it is, go on trying
                 logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
         logger.info("namespace %s works again", self.options.name)
-        self._ledger.record_inventory(self.gate.machine.registry.all())
+        self.ledger.record_inventory(self.gate.machine.registry.all())
         self._scheduler.set_timer()
 
 

@@ -47,7 +47,7 @@ class SchedulerHarness:
 
     def share(self) -> None:
         for sender in (SenderShare(), SenderShare()):
-            self.disk.taken(sender, 1, 1, self.now_ms / 1000)
+            self.disk.add(sender, 1, 1, self.now_ms / 1000)
 
     def hear(self, *reports: Report) -> None:
         for report in reports:

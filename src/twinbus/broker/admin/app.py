@@ -11,13 +11,12 @@ import re
 
 from aiohttp import web
 
+from twinbus.broker.admin.admin_server import AbortConnection, AdminServer
 from twinbus.broker.admin.documents import DocumentContext
 from twinbus.broker.admin.error_responses import REFUSE, error_response, http_error_of
-from twinbus.broker.admin.handlers import AdminHandlers
-from twinbus.broker.admin.request_context import AbortConnection, AdminRequest, AdminServer
+from twinbus.broker.admin.handlers import AdminHandlers, AdminRequest
 from twinbus.broker.admin.routes import parse_resource_path
-from twinbus.broker.operations import Operation, Right
-from twinbus.broker.ops.meter import Metered
+from twinbus.broker.operations import Right
 from twinbus.errors import EntityNotFound, NamespaceError
 
 logger = logging.getLogger("twinbus.namespace")
@@ -77,14 +76,12 @@ class AdminApp:
 
     async def _answer(self, request: web.Request) -> web.Response:
         path, now_ms = parse_resource_path(request.rel_url.raw_path), self._server.clock()
-        failure = await self._server.admit(Operation.ADMIN, path.entity, now_ms)
-        if failure is not None:
-            raise failure
+        await self._server.admit(path.entity, now_ms)
         handlers = self._handlers[path.resource]
         if request.method not in handlers and handlers:
             raise web.HTTPMethodNotAllowed(request.method, handlers)
         body = await request.read()
-        self._server.count(Metered.MANAGE, path.entity, len(body))
+        self._server.count(path.entity, len(body))
         if not handlers:
             raise EntityNotFound(f"The messaging entity '{path.path}' could not be found.")
         version = request.query.get("api-version", "")

@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote
 
-from twinbus.broker.admin.fields import FIELDS, SUBSCRIPTION_FIELDS, TOPIC_FIELDS, SettingElement, write_target
+from twinbus.broker.admin.fields import (
+    FIELDS,
+    QUEUE_ELEMENTS,
+    SUBSCRIPTION_ELEMENTS,
+    SUBSCRIPTION_FIELDS,
+    TOPIC_ELEMENTS,
+    TOPIC_FIELDS,
+    SettingElement,
+    write_target,
+)
 from twinbus.broker.admin.rule_documents import rule_description
 from twinbus.broker.admin.xml_text import ATOM, INSTANCE, SERVICE_BUS, document, plain, tag
 from twinbus.broker.core.replies import QueueDescription, SubscriptionDescription, TopicDescription
@@ -21,82 +30,6 @@ from twinbus.units import utc_time_ms
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 QUEUES_PATH, TOPICS_PATH, NAMESPACE_PATH = "$Resources/queues", "$Resources/topics", "$namespaceinfo"
 
-_QUEUE_ORDER = (
-    "LockDuration",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "SizeInBytes",
-    "MessageCount",
-    "IsAnonymousAccessible",
-    "AuthorizationRules",
-    "Status",
-    "ForwardTo",
-    "UserMetadata",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "SupportOrdering",
-    "CountDetails",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EntityAvailabilityStatus",
-    "EnableExpress",
-    "ForwardDeadLetteredMessagesTo",
-    "MaxMessageSizeInKilobytes",
-)
-_TOPIC_ORDER = (
-    "DefaultMessageTimeToLive",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "DuplicateDetectionHistoryTimeWindow",
-    "EnableBatchedOperations",
-    "SizeInBytes",
-    "FilteringMessagesBeforePublishing",
-    "IsAnonymousAccessible",
-    "AuthorizationRules",
-    "Status",
-    "UserMetadata",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "SupportOrdering",
-    "CountDetails",
-    "SubscriptionCount",
-    "SqlFilterCount",
-    "CorrelationFilterCount",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EntityAvailabilityStatus",
-    "EnableSubscriptionPartitioning",
-    "EnableExpress",
-    "MaxMessageSizeInKilobytes",
-)
-_SUBSCRIPTION_ORDER = (
-    "LockDuration",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DeadLetteringOnFilterEvaluationExceptions",
-    "MessageCount",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "Status",
-    "ForwardTo",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "CountDetails",
-    "ForwardDeadLetteredMessagesTo",
-    "AutoDeleteOnIdle",
-    "EntityAvailabilityStatus",
-    "UserMetadata",
-)
 _NEVER_LEFT_OUT = frozenset({"DefaultMessageTimeToLive", "AutoDeleteOnIdle"})
 """For these None is written as the infinite duration."""
 
@@ -115,12 +48,6 @@ class DocumentContext(NamedTuple):
 
     def address(self, path: str, query: str = "") -> str:
         return f"{self.base_url}/{quote(path, safe='/$~')}?{query}api-version={quote(self.api_version)}"
-
-
-class NamespaceInfo(NamedTuple):
-    name: str
-    created_at_ms: int
-    sku: str = "Standard"
 
 
 # --- entities -----------------------------------------------------------------------------------------
@@ -180,7 +107,7 @@ def _queue(queue: QueueDescription, context: DocumentContext) -> str:
     )
     found["AuthorizationRules"] = _authorization_rules(queue.settings.authorization_rules)
     found["CountDetails"] = _queue_counts(queue)
-    return _described("QueueDescription", found, _QUEUE_ORDER, queue, queue.path, context)
+    return _described("QueueDescription", found, QUEUE_ELEMENTS, queue, queue.path, context)
 
 
 def _topic(topic: TopicDescription, context: DocumentContext) -> str:
@@ -197,7 +124,7 @@ def _topic(topic: TopicDescription, context: DocumentContext) -> str:
     )
     found["AuthorizationRules"] = _authorization_rules(topic.settings.authorization_rules)
     found["CountDetails"] = _count_details(0, 0, topic.scheduled, 0)
-    return _described("TopicDescription", found, _TOPIC_ORDER, topic, topic.path, context)
+    return _described("TopicDescription", found, TOPIC_ELEMENTS, topic, topic.path, context)
 
 
 def _subscription(subscription: SubscriptionDescription, context: DocumentContext) -> str:
@@ -205,7 +132,7 @@ def _subscription(subscription: SubscriptionDescription, context: DocumentContex
     found = _settings_elements(queue.settings, SUBSCRIPTION_FIELDS) | _target_elements(queue.settings, context)
     found |= _elements(MessageCount=str(_message_count(queue)), EntityAvailabilityStatus="Available")
     found["CountDetails"] = _queue_counts(queue)
-    return _described("SubscriptionDescription", found, _SUBSCRIPTION_ORDER, queue, subscription.name, context)
+    return _described("SubscriptionDescription", found, SUBSCRIPTION_ELEMENTS, queue, subscription.name, context)
 
 
 def _rule(subscription: str, rule: Rule, context: DocumentContext) -> str:
@@ -296,20 +223,20 @@ def _authorization_rule(rule: AuthorizationRule) -> str:
 # --- namespace, errors, Atom --------------------------------------------------------------------------
 
 
-def namespace_entry(info: NamespaceInfo, context: DocumentContext) -> bytes:
-    created = utc_time_ms(info.created_at_ms)
+def namespace_entry(created_at_ms: int, context: DocumentContext) -> bytes:
+    created = utc_time_ms(created_at_ms)
     content = tag(
         "NamespaceInfo",
         tag("CreatedTime", created),
-        tag("MessagingSKU", info.sku),
+        tag("MessagingSKU", "Standard"),
         tag("ModifiedTime", created),
-        tag("Name", plain(info.name)),
+        tag("Name", plain(context.namespace)),
         tag("NamespaceType", "Messaging"),
         xmlns=SERVICE_BUS,
         xmlns__i=INSTANCE,
     )
-    times = (info.created_at_ms, info.created_at_ms)
-    return document(_entry(info.name, NAMESPACE_PATH, content, *times, context))
+    times = (created_at_ms, created_at_ms)
+    return document(_entry(context.namespace, NAMESPACE_PATH, content, *times, context))
 
 
 def error_document(status: int, text: str) -> bytes:

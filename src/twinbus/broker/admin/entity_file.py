@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinbus.broker.admin.fields import FIELDS, SUBSCRIPTION_FIELDS, TOPIC_FIELDS, SettingElement
+from twinbus.broker.admin.fields import FIELDS, SUBSCRIPTION_FIELDS, TOPIC_FIELDS, SettingElement, value_text
+from twinbus.broker.admin.rule_documents import CORRELATION_FIELDS
 from twinbus.broker.core.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic, Creation
 from twinbus.broker.entities.rules import (
     CorrelationFilter,
@@ -32,16 +33,6 @@ from twinbus.errors import ArgumentError, OptionsError
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
-_CORRELATION = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
 _KINDS: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "string"}
 
@@ -133,7 +124,7 @@ class _ConfigReader:
             try:
                 if field is None:
                     raise ValueError
-                values[field.setting] = field.format.read(_as_text(value))
+                values[field.setting] = field.format.read(value_text(value))
             except ValueError:
                 right = f"takes {field.format.name}" if field else f"is none of {', '.join(sorted(known))}"
                 self.problems.append(f"{where}: {element} {right}" + (f", got {value!r}" if field else ""))
@@ -179,13 +170,13 @@ class _ConfigReader:
             self.problems.append(f"{where}: {error}")
 
     def correlation(self, described: dict[str, Any], where: str) -> CorrelationFilter:
-        unknown = described.keys() - _CORRELATION.keys() - {"Properties"}
+        unknown = described.keys() - CORRELATION_FIELDS.keys() - {"Properties"}
         if unknown:
             self.problems.append(
-                f"{where}: a correlation filter compares {', '.join(_CORRELATION)}, not {min(unknown)}"
+                f"{where}: a correlation filter compares {', '.join(sorted(CORRELATION_FIELDS))}, not {min(unknown)}"
             )
         given: dict[str, Any] = {
-            _CORRELATION[name]: str(value) for name, value in described.items() if name in _CORRELATION
+            CORRELATION_FIELDS[name]: str(value) for name, value in described.items() if name in CORRELATION_FIELDS
         }
         own = self.part(described, "Properties", dict, where)
         try:
@@ -193,10 +184,6 @@ class _ConfigReader:
         except ArgumentError as error:
             self.problems.append(f"{where}: {error}")
             return CorrelationFilter(**given)
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _typed(value: object) -> TypedValue:

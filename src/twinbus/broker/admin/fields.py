@@ -77,43 +77,92 @@ FIELDS = (
     SettingElement("ForwardDeadLetteredMessagesTo", "forward_dead_letters_to", TEXT),
     SettingElement("MaxMessageSizeInKilobytes", "max_message_kb", WHOLE),
 )
-_BY_ELEMENT = {field.element: field for field in FIELDS}
-
-
-def _chosen(*elements: str) -> tuple[SettingElement, ...]:
-    return tuple(_BY_ELEMENT[element] for element in elements)
-
-
-TOPIC_FIELDS = (
-    *_chosen(
-        "DefaultMessageTimeToLive",
-        "MaxSizeInMegabytes",
-        "RequiresDuplicateDetection",
-        "DuplicateDetectionHistoryTimeWindow",
-        "EnableBatchedOperations",
-        "Status",
-        "UserMetadata",
-        "AutoDeleteOnIdle",
-        "EnablePartitioning",
-        "EnableExpress",
-        "MaxMessageSizeInKilobytes",
-    ),
-    SettingElement("SupportOrdering", "support_ordering", FLAG),
+QUEUE_ELEMENTS = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "ForwardTo",
+    "UserMetadata",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableExpress",
+    "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
 )
+TOPIC_ELEMENTS = (
+    "DefaultMessageTimeToLive",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "FilteringMessagesBeforePublishing",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "UserMetadata",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "SubscriptionCount",
+    "SqlFilterCount",
+    "CorrelationFilterCount",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableSubscriptionPartitioning",
+    "EnableExpress",
+    "MaxMessageSizeInKilobytes",
+)
+SUBSCRIPTION_ELEMENTS = (
+    "LockDuration",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DeadLetteringOnFilterEvaluationExceptions",
+    "MessageCount",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "Status",
+    "ForwardTo",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "CountDetails",
+    "ForwardDeadLetteredMessagesTo",
+    "AutoDeleteOnIdle",
+    "EntityAvailabilityStatus",
+    "UserMetadata",
+)
+"""All elements of a description, in the service's order."""
+
+
+def _settings_in(elements: tuple[str, ...]) -> tuple[SettingElement, ...]:
+    return tuple(field for field in FIELDS if field.element in elements)
+
+
+TOPIC_FIELDS = (*_settings_in(TOPIC_ELEMENTS), SettingElement("SupportOrdering", "support_ordering", FLAG))
 SUBSCRIPTION_FIELDS = (
-    *_chosen(
-        "LockDuration",
-        "RequiresSession",
-        "DefaultMessageTimeToLive",
-        "DeadLetteringOnMessageExpiration",
-        "MaxDeliveryCount",
-        "EnableBatchedOperations",
-        "Status",
-        "ForwardTo",
-        "UserMetadata",
-        "AutoDeleteOnIdle",
-        "ForwardDeadLetteredMessagesTo",
-    ),
+    *_settings_in(SUBSCRIPTION_ELEMENTS),
     SettingElement("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", FLAG),
 )
 RULES_ELEMENT, RULES_SETTING = "AuthorizationRules", "authorization_rules"
@@ -187,7 +236,7 @@ def settings_of(kind: type[SettingsT], fields: Iterable[SettingElement], given: 
             problems.append(f"{name} and {field.setting} are the same setting: give one of them")
         elif field is not None:
             try:
-                values[field.setting] = None if value is None else field.format.read(_as_text(value))
+                values[field.setting] = None if value is None else field.format.read(value_text(value))
             except ValueError:
                 problems.append(f"{name} takes {field.format.name} or what the SDK takes, got {value!r}")
     if problems:
@@ -199,8 +248,8 @@ def _sdk_name(element: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", element).lower()
 
 
-def _as_text(value: object) -> str:
-    """A value of the SDK as its client would write it."""
+def value_text(value: object) -> str:
+    """A value of the SDK, or of JSON, as an official client would write it."""
     match value:
         case timedelta():
             value_ms = round(value / timedelta(milliseconds=1))

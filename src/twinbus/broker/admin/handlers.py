@@ -7,13 +7,14 @@ whole description is valid, so nothing is ever half-created.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from aiohttp import web
 
 from twinbus.broker.admin import documents
+from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.fields import MAIN_AUTHORIZATION, TARGET_AUTHORIZATIONS
-from twinbus.broker.admin.request_context import AdminRequest, AdminServer
-from twinbus.broker.admin.routes import Resource, page_of
+from twinbus.broker.admin.routes import Resource, ResourcePath, page_of
 from twinbus.broker.admin.rule_documents import read_rule
 from twinbus.broker.admin.validation import (
     QUEUE,
@@ -54,6 +55,22 @@ from twinbus.errors import ArgumentError, OptionsError
 ENTRY = "application/atom+xml;type=entry;charset=utf-8"
 FEED = "application/atom+xml;type=feed;charset=utf-8"
 
+
+class AdminRequest(NamedTuple):
+    """An authorized request."""
+
+    http: web.Request
+    path: ResourcePath
+    body: bytes
+    context: documents.DocumentContext
+    now_ms: int
+
+    @property
+    def is_update(self) -> bool:
+        """Whether it updates an entity instead of creating it."""
+        return "If-Match" in self.http.headers
+
+
 Handler = Callable[[AdminRequest], Awaitable[web.Response]]
 
 
@@ -80,24 +97,21 @@ class AdminHandlers:
     # --- namespace, queues, topics ---
 
     async def _get_namespace(self, request: AdminRequest) -> web.Response:
-        info = documents.NamespaceInfo(self._server.name, self._server.created_at_ms)
-        return _response(documents.namespace_entry(info, request.context))
+        return _response(documents.namespace_entry(self._server.created_at_ms, request.context))
 
     async def _list_queues(self, request: AdminRequest) -> web.Response:
         page = page_of(request.http.query)
         found = await self._server.ask(ListQueues(page.skip, page.top))
-        next_query = page.next_query if found.has_more else None
-        return _response(documents.queue_feed(found.entities, next_query, request.context), FEED)
+        return _response(documents.queue_feed(found.entities, page.next_query(found.has_more), request.context), FEED)
 
     async def _list_topics(self, request: AdminRequest) -> web.Response:
         page = page_of(request.http.query)
         found = await self._server.ask(ListTopics(page.skip, page.top))
-        next_query = page.next_query if found.has_more else None
-        return _response(documents.topic_feed(found.entities, next_query, request.context), FEED)
+        return _response(documents.topic_feed(found.entities, page.next_query(found.has_more), request.context), FEED)
 
     async def _get_entity(self, request: AdminRequest, status: int = 200) -> web.Response:
         if not request.path.path:
-            _check_entity_path(request, "queue")
+            _check_name(check_entity_path, request.path.path, "queue")
         found = await self._server.ask(GetEntity(request.path.path))
         if isinstance(found, TopicDescription):
             return _response(documents.topic_entry(found, request.context), status=status)
@@ -112,17 +126,17 @@ class AdminHandlers:
         path, context = request.path.path, self._validation_context(request)
         description = description_in(request.body, QUEUE.element, TOPIC.element)
         if local_name(description) == TOPIC.element:
-            _check_entity_path(request, "topic")
+            _check_name(check_entity_path, request.path.path, "topic")
             topic = read_settings(description, TOPIC, context)
             return UpdateTopic(path, topic) if request.is_update else CreateTopic(path, topic)
-        _check_entity_path(request, "queue")
+        _check_name(check_entity_path, request.path.path, "queue")
         queue = read_settings(description, QUEUE, context)
         self._check_targets(request, queue)
         return UpdateQueue(path, queue) if request.is_update else CreateQueue(path, queue)
 
     async def _delete_entity(self, request: AdminRequest) -> web.Response:
         if not request.path.path:
-            _check_entity_path(request, "queue")
+            _check_name(check_entity_path, request.path.path, "queue")
         await self._server.ask(DeleteEntity(request.path.path))
         return web.Response(status=200)
 
@@ -131,8 +145,10 @@ class AdminHandlers:
     async def _list_subscriptions(self, request: AdminRequest) -> web.Response:
         page, topic = page_of(request.http.query), request.path.topic
         found = await self._server.ask(ListSubscriptions(topic, page.skip, page.top))
-        next_query = page.next_query if found.has_more else None
-        return _response(documents.subscription_feed(topic, found.entities, next_query, request.context), FEED)
+        return _response(
+            documents.subscription_feed(topic, found.entities, page.next_query(found.has_more), request.context),
+            FEED,
+        )
 
     async def _get_subscription(self, request: AdminRequest, status: int = 200) -> web.Response:
         found = await self._server.ask(GetEntity(request.path.subscription_path))
@@ -145,7 +161,7 @@ class AdminHandlers:
 
     def _subscription_command(self, request: AdminRequest) -> Command[Done]:
         topic, name = request.path.topic, request.path.subscription
-        _check_part_name(name, "subscription")
+        _check_name(check_part_name, name, "subscription")
         description = description_in(request.body, SUBSCRIPTION.element)
         settings = read_settings(description, SUBSCRIPTION, self._validation_context(request))
         self._check_targets(request, settings)
@@ -166,8 +182,7 @@ class AdminHandlers:
     async def _list_rules(self, request: AdminRequest) -> web.Response:
         page, path = page_of(request.http.query), request.path.subscription_path
         found = await self._server.ask(ListRules(path, page.skip, page.top))
-        next_query = page.next_query if found.has_more else None
-        return _response(documents.rule_feed(path, found.rules, next_query, request.context), FEED)
+        return _response(documents.rule_feed(path, found.rules, page.next_query(found.has_more), request.context), FEED)
 
     async def _get_rule(self, request: AdminRequest, status: int = 200) -> web.Response:
         path = request.path.subscription_path
@@ -176,7 +191,7 @@ class AdminHandlers:
 
     async def _put_rule(self, request: AdminRequest) -> web.Response:
         path, name = request.path.subscription_path, request.path.rule
-        _check_part_name(name, "rule")
+        _check_name(check_part_name, name, "rule")
         rule = read_rule(description_in(request.body, "RuleDescription"), name)
         await self._server.ask(UpdateRule(path, rule) if request.is_update else CreateRule(path, rule))
         return await self._get_rule(request, status=200 if request.is_update else 201)
@@ -207,16 +222,9 @@ class AdminHandlers:
                 self._server.authorize({MAIN_AUTHORIZATION: token}, target, Right.MANAGE, request.now_ms)
 
 
-def _check_entity_path(request: AdminRequest, kind: str) -> None:
+def _check_name(check: Callable[[str, str], None], name: str, kind: str) -> None:
     try:
-        check_entity_path(request.path.path, kind)
-    except OptionsError as error:
-        raise ArgumentError(str(error)) from None
-
-
-def _check_part_name(name: str, kind: str) -> None:
-    try:
-        check_part_name(name, kind)
+        check(name, kind)
     except OptionsError as error:
         raise ArgumentError(str(error)) from None
 

@@ -65,9 +65,9 @@ class Page(NamedTuple):
     skip: int
     top: int
 
-    @property
-    def next_query(self) -> str:
-        return f"$skip={self.skip + self.top}&$top={self.top}&"
+    def next_query(self, has_more: bool) -> str | None:
+        """What leads to the next page; None: this is the last one."""
+        return f"$skip={self.skip + self.top}&$top={self.top}&" if has_more else None
 
 
 _OWN_ADDRESSES = {

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from xml.etree.ElementTree import Element
 
 from twinbus.broker.admin.fields import FLAG, WHOLE
-from twinbus.broker.admin.validation import local_name, shown
+from twinbus.broker.admin.validation import excerpt, local_name
 from twinbus.broker.admin.xml_text import INSTANCE, SERVICE_BUS, plain, tag
 from twinbus.broker.entities.rules import (
     KINDS,
@@ -30,7 +30,7 @@ from twinbus.units import iso_duration, parse_iso_duration, parse_time_ms, utc_t
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 COMPATIBILITY = "20"
 VALUES_MAX = 100
-_CORRELATION = {
+CORRELATION_FIELDS = {
     "CorrelationId": "correlation_id",
     "MessageId": "message_id",
     "To": "to",
@@ -40,24 +40,16 @@ _CORRELATION = {
     "ReplyToSessionId": "reply_to_session_id",
     "ContentType": "content_type",
 }
-_READ: dict[str, Callable[[str], Any]] = {
-    "string": str,
-    "int": WHOLE.read,
-    "long": WHOLE.read,
-    "double": float,
-    "boolean": FLAG.read,
-    "dateTime": parse_time_ms,
-    "duration": parse_iso_duration,
+_VALUES: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "string": (str, str),
+    "int": (WHOLE.read, str),
+    "long": (WHOLE.read, str),
+    "double": (float, repr),
+    "boolean": (FLAG.read, FLAG.write),
+    "dateTime": (parse_time_ms, utc_time_ms),
+    "duration": (parse_iso_duration, iso_duration),
 }
-_WRITE: dict[str, Callable[[Any], str]] = {
-    "string": str,
-    "int": str,
-    "long": str,
-    "double": repr,
-    "boolean": FLAG.write,
-    "dateTime": utc_time_ms,
-    "duration": iso_duration,
-}
+"""By type: how a value is read and written."""
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -68,7 +60,7 @@ def read_rule(description: Element, name: str) -> Rule:
     found = {local_name(part): part for part in description}
     unknown = found.keys() - {"Filter", "Action", "CreatedAt", "Name"}
     if unknown:
-        raise ArgumentError(f"{shown(min(unknown))} is not part of a rule that this version knows")
+        raise ArgumentError(f"{excerpt(min(unknown))} is not part of a rule that this version knows")
     return Rule(name, _filter_of(found.get("Filter")), _action_of(found.get("Action")))
 
 
@@ -83,11 +75,11 @@ def _filter_of(element: Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _values_of(element, "Parameters"))
         case "CorrelationFilter":
-            texts = {field: _text(element, name) for name, field in _CORRELATION.items()}
+            texts = {field: _text(element, name) for name, field in CORRELATION_FIELDS.items()}
             return CorrelationFilter(**texts, properties=_values_of(element, "Properties"))
         case other:
             known = "SqlFilter, TrueFilter, FalseFilter or CorrelationFilter"
-            raise ArgumentError(f"a Filter must be a {known}, got {shown(other)}")
+            raise ArgumentError(f"a Filter must be a {known}, got {excerpt(other)}")
 
 
 def _action_of(element: Element | None) -> SqlAction | None:
@@ -97,7 +89,7 @@ def _action_of(element: Element | None) -> SqlAction | None:
         case "SqlRuleAction" if element is not None:
             return SqlAction(_expression(element), _values_of(element, "Parameters"))
         case other:
-            raise ArgumentError(f"an Action must be a SqlRuleAction or EmptyRuleAction, got {shown(other or '')}")
+            raise ArgumentError(f"an Action must be a SqlRuleAction or EmptyRuleAction, got {excerpt(other or '')}")
 
 
 def _type_of(element: Element) -> str:
@@ -131,12 +123,12 @@ def _value_of(pair: Element) -> TypedValue:
     value = pair.find(f"{{{SERVICE_BUS}}}Value")
     kind = "string" if value is None else _type_of(value) or "string"
     if kind not in KINDS:
-        raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {shown(kind)}")
+        raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {excerpt(kind)}")
     text = "" if value is None else value.text or ""
     try:
-        return TypedValue(kind, _READ[kind](text))
+        return TypedValue(kind, _VALUES[kind][0](text))
     except ValueError:
-        raise ArgumentError(f"a value of type {kind} cannot be {shown(text)}") from None
+        raise ArgumentError(f"a value of type {kind} cannot be {excerpt(text)}") from None
 
 
 # --- writing ------------------------------------------------------------------------------------------
@@ -158,7 +150,7 @@ def rule_description(rule: Rule, outer: str = "RuleDescription") -> str:
 def _filter(given: Filter) -> str:
     match given:
         case CorrelationFilter():
-            texts = ((name, getattr(given, field)) for name, field in _CORRELATION.items())
+            texts = ((name, getattr(given, field)) for name, field in CORRELATION_FIELDS.items())
             parts = [tag(name, plain(text)) for name, text in texts if text is not None]
             return tag("Filter", *parts, _values("Properties", given.properties), i__type="CorrelationFilter")
         case SqlFilter(expression, parameters):
@@ -188,6 +180,6 @@ def _values(name: str, values: NamedValues) -> str:
 
 
 def _pair(key: str, typed: TypedValue) -> str:
-    text = plain(_WRITE[typed.kind](typed.value))
+    text = plain(_VALUES[typed.kind][1](typed.value))
     value = tag("Value", text, i__type=f"d6p1:{typed.kind}", xmlns__d6p1=SCHEMA)
     return tag("KeyValueOfstringanyType", tag("Key", plain(key)), value)

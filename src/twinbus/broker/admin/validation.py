@@ -25,7 +25,7 @@ from twinbus.errors import ArgumentError
 from twinbus.units import parse_time_ms
 
 SHOWN_CHARACTERS = 60
-"""How much of a wrong value is shown in the answer."""
+"""How much of a wrong value the answer shows."""
 SettingsT = TypeVar("SettingsT", QueueSettings, TopicSettings)
 
 
@@ -85,15 +85,12 @@ def read_settings(description: Element, schema: DescriptionSchema[SettingsT], co
     values, problems = _values_of(description, schema, context)
     elements = {field.setting: field.element for field in schema.fields.values()} | {RULES_SETTING: RULES_ELEMENT}
     problems += [f"{elements[field]} {what}" for field, what in settings_problems(values)]
-    problems += _size_problems(values.get("max_message_kb"), context.message_bytes_max // 1024)
+    size_kb, limit_kb = values.get("max_message_kb"), context.message_bytes_max // 1024
+    if size_kb is not None and size_kb > limit_kb:
+        problems.append(f"MaxMessageSizeInKilobytes must be at most {limit_kb}, as in this namespace, got {size_kb}")
     if problems:
         raise ArgumentError("; ".join(problems))
     return schema.settings(**values)
-
-
-def read_queue_settings(body: bytes, context: ValidationContext) -> QueueSettings:
-    """The settings in an entry with a QueueDescription; raises `ArgumentError` naming every wrong field."""
-    return read_settings(description_in(body, "QueueDescription"), QUEUE, context)
 
 
 def description_in(body: bytes, *names: str) -> Element:
@@ -105,7 +102,7 @@ def description_in(body: bytes, *names: str) -> Element:
         raise ArgumentError(f"the body must be an Atom entry whose content is one {wanted}")
     name = local_name(content[0])
     if name not in names:
-        raise ArgumentError(f"the entry's content must be a {wanted} of {SERVICE_BUS}, got {shown(name)}")
+        raise ArgumentError(f"the entry's content must be a {wanted} of {SERVICE_BUS}, got {excerpt(name)}")
     return content[0]
 
 
@@ -133,14 +130,14 @@ def _values_of(
         elif name in schema.never:
             problems += _never_problems(name, element)
         elif name not in schema.ignored:
-            problems.append(f"{shown(name)} is not a setting of a {schema.name} that this version knows")
+            problems.append(f"{excerpt(name)} is not a setting of a {schema.name} that this version knows")
         seen.add(name)
     return values, problems
 
 
 def _never_problems(name: str, element: Element) -> list[str]:
     text = (element.text or "").strip().lower()
-    return [] if text in ("", "false", "0") else [f"{name} must be false, got {shown(text)}"]
+    return [] if text in ("", "false", "0") else [f"{name} must be false, got {excerpt(text)}"]
 
 
 def _read_into(values: dict[str, Any], field: SettingElement, element: Element) -> list[str]:
@@ -151,7 +148,7 @@ def _read_into(values: dict[str, Any], field: SettingElement, element: Element) 
     try:
         values[field.setting] = field.format.read(text if field.format is TEXT else text.strip())
     except ValueError:
-        return [f"{field.element} must be {field.format.name}, got {shown(text)}"]
+        return [f"{field.element} must be {field.format.name}, got {excerpt(text)}"]
     return []
 
 
@@ -164,14 +161,8 @@ def _target_problems(values: dict[str, Any], field: SettingElement, context: Val
         values[field.setting] = read_target(text, context.host)
     except ValueError:
         del values[field.setting]
-        return [f"{field.element} must be in this namespace, '{context.host}', got {shown(text)}"]
+        return [f"{field.element} must be in this namespace, '{context.host}', got {excerpt(text)}"]
     return []
-
-
-def _size_problems(max_message_kb: int | None, limit_kb: int) -> list[str]:
-    if max_message_kb is None or max_message_kb <= limit_kb:
-        return []
-    return [f"MaxMessageSizeInKilobytes must be at most {limit_kb}, as in this namespace, got {max_message_kb}"]
 
 
 # --- authorization rules -------------------------------------------------------------------------------
@@ -184,7 +175,7 @@ def _rules_of(element: Element, context: ValidationContext) -> tuple[tuple[Autho
         try:
             rules.append(_rule_of(each, context))
         except ValueError as error:
-            problems.append(f"{RULES_ELEMENT} must have times such as 2026-01-31T12:00:00Z, got {shown(str(error))}")
+            problems.append(f"{RULES_ELEMENT} must have times such as 2026-01-31T12:00:00Z, got {excerpt(str(error))}")
     return tuple(rules), problems
 
 
@@ -212,6 +203,6 @@ def _rule_of(element: Element, context: ValidationContext) -> AuthorizationRule:
     )
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """The start of a wrong value, quoted."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")

@@ -22,7 +22,7 @@ ELEMENTS_MAX = 2_000
 _DOCTYPE = b"<!DOCTYPE"
 
 
-class _Guard:
+class _BoundedTreeBuilder:
     """Builds a tree as long as the document keeps its limits."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def read_document(body: bytes) -> Element:
     if _DOCTYPE in body:
         # All remaining encodings write it like this. The parser itself would expand its entities.
         raise ArgumentError("the document must not have a DOCTYPE")
-    parser = XMLParser(target=_Guard())  # noqa: S314
+    parser = XMLParser(target=_BoundedTreeBuilder())  # noqa: S314
     try:
         parser.feed(body)
         root = parser.close()

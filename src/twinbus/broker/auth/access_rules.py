@@ -1,4 +1,4 @@
-"""Shared access rules: named pairs of keys, and what those who hold one of them may do."""
+"""Shared access rules: named pairs of keys, and the rights that they give."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from twinbus.broker.auth.claims import owner_of, with_implied
 from twinbus.broker.operations import Right
@@ -21,7 +21,7 @@ KEYS_OF_A_RULE = 2
 _NAME = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]+")
 _KEY = re.compile(r"[\x21-\x3a\x3c-\x7e]+")
 _NO_KEY = "-" * 44
-_FORM = "NAME:RIGHTS or NAME:RIGHTS:KEY, as reader:Listen or app:Send+Listen"
+_FORM = "NAME:RIGHTS or NAME:RIGHTS:KEY, e.g. reader:Listen or app:Send+Listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,8 @@ class AccessRule:
         """The rights in the rule and those that come with them."""
         return with_implied(self.rights)
 
-    def has_key(self, key: str) -> bool:
-        return has_key(self.keys, key)
 
-    def with_key(self, key: str) -> AccessRule:
-        return replace(self, primary_key=key)
-
-
-def one_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, compared: int) -> bool:
+def any_key_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, compared: int) -> bool:
     """Whether a key has the digest that was given. The work is that of `compared` keys, also if there are fewer.
 
     So the time of the answer does not tell whether there is a rule of that name, nor how many keys it has.
@@ -85,7 +79,7 @@ def one_fits(keys: Sequence[str], digest: Callable[[str], bytes], given: bytes, 
 
 def has_key(keys: Sequence[str], key: str) -> bool:
     """Whether this is one of a rule's keys; no keys stand for a rule that does not exist."""
-    return one_fits(keys, _digest, _digest(key), KEYS_OF_A_RULE)
+    return any_key_fits(keys, _digest, _digest(key), KEYS_OF_A_RULE)
 
 
 def _digest(key: str) -> bytes:
@@ -93,7 +87,7 @@ def _digest(key: str) -> bytes:
 
 
 def parse_rule(text: str) -> AccessRule:
-    """`app:Send+Listen` or `app:Send+Listen:KEY` -> the rule; raises `OptionsError` if it is none."""
+    """`app:Send+Listen` or `app:Send+Listen:KEY` -> the rule; raises `OptionsError` if it is malformed."""
     name, *parts = text.split(":", 2)
     if not parts or not name:
         raise OptionsError(f"a rule is written {_FORM}, got {text!r}")
@@ -124,14 +118,10 @@ EntityRules = Callable[[str], tuple[AccessRule, ...]]
 """The rules of the entity at a path, in any case; none if there is no such entity."""
 
 
-def no_entity_rules(_path: str) -> tuple[AccessRule, ...]:
-    return ()
-
-
 class RuleBook:
     """All rules of a namespace: its own, and those of its entities, looked up when they are needed."""
 
-    def __init__(self, rules: tuple[AccessRule, ...], entity_rules: EntityRules = no_entity_rules) -> None:
+    def __init__(self, rules: tuple[AccessRule, ...], entity_rules: EntityRules = lambda _path: ()) -> None:
         check_rules(rules)
         self.rules = rules
         self._entity_rules = entity_rules
@@ -141,5 +131,5 @@ class RuleBook:
         return next((rule for rule in self.rules if rule.name == name), None)
 
     def entity_rules(self, path: str) -> tuple[AccessRule, ...]:
-        """The rules of the entity that a plain path belongs to; they do not open another one whose name goes on."""
+        """The rules of the entity that a plain path belongs to; they give no rights to entities below its name."""
         return self._entity_rules(owner_of(path))

@@ -1,4 +1,4 @@
-"""Who says what somebody may do: keys, signed tokens and HTTP headers go in, claims come out.
+"""Authorization: keys, signed tokens and HTTP headers become claims.
 
 Refusals are `Unauthorized` with one line that says why. They never say what would have been right, and neither their
 text nor their time tells an unknown rule from a wrong key.
@@ -21,7 +21,7 @@ _BEARER = "bearer "
 
 
 class Authority:
-    """Checks what people bring, against the rules and the token issuers of one namespace."""
+    """Checks keys and tokens against the rules and the token issuers of one namespace."""
 
     def __init__(self, book: RuleBook, jwt_issuers: Sequence[JwtIssuer] = ()) -> None:
         self.book = book
@@ -30,12 +30,12 @@ class Authority:
     # --- name and key (SASL PLAIN) ---
 
     def knows(self, rule_name: str, key: str) -> bool:
-        """Whether somebody may come in with these. Rules of the namespace only: a connection is not about an entity."""
+        """Whether a rule of the namespace has this key. Rules of entities do not count: a connection is for all."""
         rule = self.book.named(rule_name)
         return has_key(() if rule is None else rule.keys, key)
 
     def claim_of(self, rule_name: str) -> Claim | None:
-        """What somebody may do who came in with a rule's key."""
+        """The rights of a peer that logged in with a rule's key."""
         rule = self.book.named(rule_name)
         return None if rule is None else Claim("", rule.grants, FOR_EVER_MS)
 

@@ -1,4 +1,4 @@
-"""What somebody has proved: the rights to a part of the namespace, until a time.
+"""Claims: rights to a part of the namespace, until a time, that a peer has proved.
 
 Resources are paths: `orders` stands for the entity and everything below it (`orders/$deadletterqueue`,
 `orders/$management`, a topic's `events/subscriptions/audit`, and for keys of the namespace also other entities, as
@@ -18,7 +18,7 @@ from twinbus.errors import QuotaExceeded, Unauthorized
 CLAIMS_MAX = 1_000
 """On one connection."""
 FOR_EVER_MS = 2**62
-"""The end of claims that do not end, as those of somebody who came in with name and key."""
+"""The end of claims that do not end, e.g. of a login with name and key."""
 
 ALL_RIGHTS = frozenset(Right)
 
@@ -85,7 +85,7 @@ def owner_of(path: str) -> str:
 
 
 def missing_right(path: str, right: Right) -> str:
-    """What somebody is told whose token is good, but not for this."""
+    """The error text for a valid token that lacks a right."""
     return f"the token for {path!r} does not give the right '{right.value}', which is needed here"
 
 
@@ -96,17 +96,17 @@ class ClaimBook:
     """
 
     def __init__(self) -> None:
-        self._entered: Claim | None = None
+        self._from_login: Claim | None = None
         self._by_resource: dict[str, Claim] = {}
         self.review_ms: int | None = None
         """When rights may have been lost: ask for each one again then. None: never."""
 
-    def enter(self, claim: Claim | None) -> None:
-        """Note what came with the name and key of somebody who is let in."""
-        self._entered = claim
+    def set_login(self, claim: Claim | None) -> None:
+        """The claim of a login with name and key."""
+        self._from_login = claim
 
     def add(self, claim: Claim, now_ms: int) -> None:
-        """Note what a token proves; raises `QuotaExceeded` if there are too many."""
+        """Add what a token proves; raises `QuotaExceeded` if there are too many."""
         before = self._by_resource.get(claim.resource)
         if before is None and len(self._by_resource) >= CLAIMS_MAX:
             self._drop_ended(now_ms)
@@ -115,7 +115,8 @@ class ClaimBook:
         self._by_resource[claim.resource] = claim
         # A token with fewer rights must not keep alive what the one before had allowed.
         is_poorer = before is not None and not claim.gives_as_much_as(before)
-        self._set_review(now_ms if is_poorer else claim.until_ms)
+        at_ms = now_ms if is_poorer else claim.until_ms
+        self.review_ms = at_ms if self.review_ms is None else min(self.review_ms, at_ms)
 
     def check(self, path: str, right: Right | None, now_ms: int) -> None:
         """Raise `Unauthorized` unless there is this right to a path; None asks for any right at all."""
@@ -131,18 +132,15 @@ class ClaimBook:
             claim.covers(path, now_ms) if right is None else claim.allows(path, right, now_ms) for claim in self._all()
         )
 
-    def reviewed(self, now_ms: int) -> None:
+    def finish_review(self, now_ms: int) -> None:
         """Every right has been asked for again; wait for the next end."""
         self._drop_ended(now_ms)
         self.review_ms = min((claim.until_ms for claim in self._by_resource.values()), default=None)
 
     def _all(self) -> Iterator[Claim]:
-        if self._entered is not None:
-            yield self._entered
+        if self._from_login is not None:
+            yield self._from_login
         yield from self._by_resource.values()
 
     def _drop_ended(self, now_ms: int) -> None:
         self._by_resource = {name: claim for name, claim in self._by_resource.items() if claim.until_ms > now_ms}
-
-    def _set_review(self, at_ms: int) -> None:
-        self.review_ms = at_ms if self.review_ms is None else min(self.review_ms, at_ms)

@@ -15,14 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
 from twinbus.broker.auth.claims import Claim, with_implied
-from twinbus.broker.auth.public_keys import verifier_for
 from twinbus.broker.operations import Right
 from twinbus.errors import OptionsError, Unauthorized
 
 SERVICE_AUDIENCE = "https://servicebus.azure.net"
 """What the official clients ask their identity provider for."""
 SECRET_BYTES_MIN = 32
+RSA_BITS_MIN = 2048
+ES256_SIGNATURE_BYTES = 64
 ALGORITHMS = ("HS256", "RS256", "ES256")
 CLOCK_SKEW_MS = 60_000
 """An issuer's clock may be this much ahead. The end of a token is kept to the millisecond all the same."""
@@ -41,7 +48,7 @@ Verify = Callable[[bytes, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class JwtIssuer:
-    """Somebody whose tokens are believed: `issuer` is the `iss` in them, `audience` must be in their `aud`."""
+    """An issuer of accepted tokens: `issuer` is the `iss` in them, `audience` must be in their `aud`."""
 
     issuer: str
     algorithm: str
@@ -57,12 +64,12 @@ class JwtIssuer:
             raise OptionsError("a token issuer needs a name (the 'iss' of its tokens) and an audience")
         if self.algorithm not in ALGORITHMS:
             raise OptionsError(f"the algorithm of a token issuer is {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
-        make = _secret_verifier if self.algorithm == "HS256" else verifier_for
+        make = _secret_verifier if self.algorithm == "HS256" else _public_key_verifier
         object.__setattr__(self, "verify", make(self.key, self.algorithm))
 
 
 def _secret_verifier(secret: str, _algorithm: str) -> Verify:
-    if "-----BEGIN" in secret:  # a public key is known to everybody, who could sign with it
+    if "-----BEGIN" in secret:  # a public key is public: anybody could sign with it
         raise OptionsError("HS256 takes a secret, and this is a PEM key: use RS256 or ES256 with it")
     key = secret.encode()
     if len(key) < SECRET_BYTES_MIN:
@@ -70,6 +77,48 @@ def _secret_verifier(secret: str, _algorithm: str) -> Verify:
 
     def verify(signed: bytes, signature: bytes) -> bool:
         return hmac.compare_digest(hmac.new(key, signed, hashlib.sha256).digest(), signature)
+
+    return verify
+
+
+def _public_key_verifier(pem: str, algorithm: str) -> Verify:
+    """For RS256 or ES256; raises `OptionsError` if the text is not a public key for the algorithm."""
+    try:
+        key = load_pem_public_key(pem.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise OptionsError(f"{algorithm} needs a public key as PEM text (-----BEGIN PUBLIC KEY-----)") from None
+    if algorithm == "RS256":
+        return _rsa_verifier(key)
+    return _curve_verifier(key)
+
+
+def _rsa_verifier(key: object) -> Verify:
+    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < RSA_BITS_MIN:
+        raise OptionsError(f"RS256 needs an RSA public key of at least {RSA_BITS_MIN} bits")
+
+    def verify(signed: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(signature, signed, padding.PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify
+
+
+def _curve_verifier(key: object) -> Verify:
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise OptionsError("ES256 needs a public key on the curve P-256")
+
+    def verify(signed: bytes, signature: bytes) -> bool:
+        if len(signature) != ES256_SIGNATURE_BYTES:
+            return False
+        r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+        try:
+            key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            return False
+        return True
 
     return verify
 
@@ -84,17 +133,17 @@ def check_jwt(token: str, path: str, issuers: Sequence[JwtIssuer], now_ms: int) 
             "the token is a JWT, and no issuer is configured to check it with: "
             "give the namespace its issuer's key (jwt_issuers), or use a shared access key"
         )
-    header, said = _json_object(parts[0], "header"), _json_object(parts[1], "payload")
-    issuer = _issuer_of(header, said, issuers, token.rpartition(".")[0].encode(), _bytes(parts[2], "signature"))
-    _check_audience(said.get("aud"), issuer)
-    return Claim(path, _rights_in(said), _end_ms(said, now_ms))
+    header, claims = _json_object(parts[0], "header"), _json_object(parts[1], "payload")
+    issuer = _issuer_of(header, claims, issuers, token.rpartition(".")[0].encode(), _bytes(parts[2], "signature"))
+    _check_audience(claims.get("aud"), issuer)
+    return Claim(path, _rights_in(claims), _end_ms(claims, now_ms))
 
 
 def _issuer_of(
-    header: dict[str, Any], said: dict[str, Any], issuers: Sequence[JwtIssuer], signed: bytes, signature: bytes
+    header: dict[str, Any], claims: dict[str, Any], issuers: Sequence[JwtIssuer], signed: bytes, signature: bytes
 ) -> JwtIssuer:
-    """Who signed it. An issuer may be listed with several keys: while it changes them both are good."""
-    known = [issuer for issuer in issuers if issuer.issuer == said.get("iss")]
+    """The issuer that signed it; it may be listed with several keys, so that they can be changed."""
+    known = [issuer for issuer in issuers if issuer.issuer == claims.get("iss")]
     if not known:
         raise Unauthorized("the JWT comes from an issuer that is not configured")
     if "crit" in header:
@@ -115,36 +164,36 @@ def _check_audience(given: object, issuer: JwtIssuer) -> None:
         raise Unauthorized("the JWT is meant for another audience ('aud')")
 
 
-def _end_ms(said: dict[str, Any], now_ms: int) -> int:
-    until_ms = _moment_ms(said.get("exp"), "exp")
+def _end_ms(claims: dict[str, Any], now_ms: int) -> int:
+    until_ms = _time_ms(claims.get("exp"), "exp")
     if until_ms <= now_ms:
         raise Unauthorized("the token has expired")
-    if "nbf" in said and _moment_ms(said["nbf"], "nbf") > now_ms + CLOCK_SKEW_MS:
+    if "nbf" in claims and _time_ms(claims["nbf"], "nbf") > now_ms + CLOCK_SKEW_MS:
         raise Unauthorized("the token is not valid yet")
     return until_ms
 
 
-def _moment_ms(value: object, name: str) -> int:
+def _time_ms(value: object, name: str) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= SECONDS_MAX:
         return int(value * 1000)
     raise Unauthorized(f"the JWT's '{name}' is not a time in seconds since 1970")
 
 
-def _rights_in(said: dict[str, Any]) -> frozenset[Right]:
+def _rights_in(claims: dict[str, Any]) -> frozenset[Right]:
     """`rights` names them; `roles` may also name roles that have nothing to do with us."""
     by_name = {right.value.lower(): right for right in Right}
-    named = [by_name.get(name.lower()) for name in _names(said, "rights")]
+    named = [by_name.get(name.lower()) for name in _names(claims, "rights")]
     if None in named:
         raise Unauthorized("the JWT's 'rights' may be Send, Listen and Manage")
-    roles = [ROLES.get(name.lower()) for name in _names(said, "roles")]
+    roles = [ROLES.get(name.lower()) for name in _names(claims, "roles")]
     rights = frozenset(right for right in (*named, *roles) if right is not None)
     if not rights:
         raise Unauthorized("the JWT gives no right: neither 'rights' nor 'roles' has one of this service")
     return with_implied(rights)
 
 
-def _names(said: dict[str, Any], claim: str) -> list[str]:
-    names = said.get(claim, [])
+def _names(claims: dict[str, Any], claim: str) -> list[str]:
+    names = claims.get(claim, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Unauthorized(f"the JWT's '{claim}' is not a list of names")
     return names

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from twinbus.broker.auth.access_rules import AccessRule, EntityRules, RuleBook
+from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.jwt import JwtIssuer
 from twinbus.broker.core.registry import Registry
+from twinbus.broker.data_directory import namespace_key, new_key, rule_keys
 from twinbus.broker.entities.queue import Queue
-from twinbus.broker.entities.settings import AuthorizationRule
 from twinbus.broker.entities.topic import Topic
 from twinbus.broker.operations import Right
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import EntityNotFound
 
 
-def root_rule(key: str) -> AccessRule:
-    """The rule that every namespace has."""
-    return AccessRule(ROOT_KEY_NAME, frozenset(Right), key)
+def rules_with_keys(key: str | None, rules: Sequence[AccessRule], directory: Path | None) -> tuple[AccessRule, ...]:
+    """The rule that every namespace has, with this key, then the given ones.
 
-
-def keyed_rules(rules: Iterable[AccessRule], keys_for: Callable[[Sequence[str]], Sequence[str]]) -> list[AccessRule]:
-    """The rules, with keys for those that came without; `keys_for` names gives a key each."""
-    rules = list(rules)
+    Keys that are missing are made and kept in the directory; without one they are made for this run.
+    """
+    root_key = key or (new_key() if directory is None else namespace_key(directory))
+    root = AccessRule(ROOT_KEY_NAME, frozenset(Right), root_key)
     keyless = [rule.name for rule in rules if rule.primary_key is None]
-    keys = dict(zip(keyless, keys_for(keyless), strict=True))
-    return [rule.with_key(keys[rule.name]) if rule.name in keys else rule for rule in rules]
+    made = [new_key() for _ in keyless] if directory is None else rule_keys(directory, keyless)
+    keys = dict(zip(keyless, made, strict=True))
+    return (root, *[replace(rule, primary_key=keys[rule.name]) if rule.name in keys else rule for rule in rules])
 
 
 def build_authority(
-    rules: Sequence[AccessRule], jwt_issuers: Sequence[JwtIssuer], registry: Callable[[], Registry]
+    rules: tuple[AccessRule, ...], jwt_issuers: Sequence[JwtIssuer], registry: Callable[[], Registry]
 ) -> Authority:
     """`registry` is asked each time: it is another one after the store has failed."""
-    return Authority(RuleBook(tuple(rules), _rules_of_entities(registry)), jwt_issuers)
 
-
-def _rules_of_entities(registry: Callable[[], Registry]) -> EntityRules:
     def rules_of(path: str) -> tuple[AccessRule, ...]:
         try:
             entity = registry().find(path)
@@ -44,10 +43,9 @@ def _rules_of_entities(registry: Callable[[], Registry]) -> EntityRules:
             return ()
         if not isinstance(entity, Queue | Topic):
             return ()
-        return tuple(map(_access_rule, entity.settings.authorization_rules))
+        return tuple(
+            AccessRule(rule.key_name, frozenset(map(Right, rule.rights)), rule.primary_key, rule.secondary_key)
+            for rule in entity.settings.authorization_rules
+        )
 
-    return rules_of
-
-
-def _access_rule(rule: AuthorizationRule) -> AccessRule:
-    return AccessRule(rule.key_name, frozenset(map(Right, rule.rights)), rule.primary_key, rule.secondary_key)
+    return Authority(RuleBook(rules, rules_of), jwt_issuers)

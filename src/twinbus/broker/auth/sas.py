@@ -1,4 +1,4 @@
-"""Shared access signatures: tokens that anybody who holds a rule's key can make.
+"""Shared access signatures: tokens that are made with the key of a rule.
 
     SharedAccessSignature sr=<resource>&sig=<signature>&se=<end, in seconds since 1970>&skn=<rule>
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
-from twinbus.broker.auth.access_rules import KEYS_OF_A_RULE, AccessRule, RuleBook, one_fits
+from twinbus.broker.auth.access_rules import KEYS_OF_A_RULE, AccessRule, RuleBook, any_key_fits
 from twinbus.broker.auth.claims import Claim, is_within, resource_path
 from twinbus.errors import Unauthorized
 
@@ -67,7 +67,7 @@ def _read(token: str) -> Signature:
 
 
 def _signer(fields: Signature, path: str, book: RuleBook) -> tuple[AccessRule, bool]:
-    """The rule whose key made the signature, and whether it is the entity's own; one of the namespace opens more."""
+    """The rule whose key made the signature, and whether the entity has it; one of the namespace gives more rights."""
     names = _possible_names(fields.skn)
     rules = [(rule, False) for rule in book.rules if rule.name in names]
     rules += [(rule, True) for rule in book.entity_rules(path) if rule.name in names]
@@ -76,7 +76,7 @@ def _signer(fields: Signature, path: str, book: RuleBook) -> tuple[AccessRule, b
     def digest(key: str) -> bytes:
         return hmac.new(key.encode(), signed, hashlib.sha256).digest()
 
-    found = _fitting(rules, digest, given)
+    found = _find_signer(rules, digest, given)
     if found is None:
         raise Unauthorized("the token's signature does not fit: the name of its rule or its key is wrong")
     return found
@@ -95,14 +95,14 @@ def _signature_bytes(sig: str) -> bytes:
         raise Unauthorized("the token's signature is not base64") from None
 
 
-def _fitting(
+def _find_signer(
     rules: list[tuple[AccessRule, bool]], digest: Callable[[str], bytes], given: bytes
 ) -> tuple[AccessRule, bool] | None:
-    """The first whose key made the signature. A wrong name costs as much as a wrong key."""
+    """The first rule whose key made the signature. A wrong name takes as long as a wrong key."""
     padded: list[tuple[AccessRule | None, bool]] = [*rules, *[(None, False)] * (RULES_OF_A_NAME - len(rules))]
     fitting: list[tuple[AccessRule, bool]] = []
     for rule, is_for_one_entity in padded:
-        fits = one_fits(() if rule is None else rule.keys, digest, given, KEYS_OF_A_RULE)
+        fits = any_key_fits(() if rule is None else rule.keys, digest, given, KEYS_OF_A_RULE)
         if fits and rule is not None:
             fitting.append((rule, is_for_one_entity))
     return fitting[0] if fitting else None

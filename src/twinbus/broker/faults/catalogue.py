@@ -49,7 +49,7 @@ class InvalidParameter(Exception):
     """An invalid value; the text says what would be valid."""
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     """The start of a wrong value."""
     try:
         return f"{value!r:.60}"
@@ -73,7 +73,7 @@ def duration(
 ) -> FaultParameter:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low_ms <= value <= high_ms:
-            got = short_duration(value) if type(value) is int and 0 <= value <= _TELLABLE_MS else _shown(value)
+            got = short_duration(value) if type(value) is int and 0 <= value <= _TELLABLE_MS else _excerpt(value)
             raise InvalidParameter(f"must be from {short_duration(low_ms)} to {short_duration(high_ms)}, got {got}")
         return value
 
@@ -84,7 +84,7 @@ def choice(key: str, choices: type[Enum], default: Enum) -> FaultParameter:
     def read(value: Any) -> Enum:
         names = [str(one.value) for one in choices]
         if value not in names:
-            raise InvalidParameter(f"must be {', '.join(names[:-1])} or {names[-1]}, got {_shown(value)}")
+            raise InvalidParameter(f"must be {', '.join(names[:-1])} or {names[-1]}, got {_excerpt(value)}")
         return choices(value)
 
     return FaultParameter(key, key, read, default)
@@ -92,33 +92,33 @@ def choice(key: str, choices: type[Enum], default: Enum) -> FaultParameter:
 
 def _read_per_second(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= PER_SECOND_MAX:
-        raise InvalidParameter(f"must be a number from 0 (always busy) to {PER_SECOND_MAX}, got {_shown(value)}")
+        raise InvalidParameter(f"must be a number from 0 (always busy) to {PER_SECOND_MAX}, got {_excerpt(value)}")
     return float(value)
 
 
 def _read_probability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise InvalidParameter(f"must be above 0 and at most 1, got {_shown(value)}")
+        raise InvalidParameter(f"must be above 0 and at most 1, got {_excerpt(value)}")
     return float(value)
 
 
 def _read_count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= COUNT_MAX:
-        raise InvalidParameter(f"must be a whole number from 1 to {COUNT_MAX}, got {_shown(value)}")
+        raise InvalidParameter(f"must be a whole number from 1 to {COUNT_MAX}, got {_excerpt(value)}")
     return value
 
 
 def _read_condition(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 100 or not _CONDITION.fullmatch(value):
         raise InvalidParameter(
-            f"must be an AMQP condition, e.g. com.microsoft:server-busy or amqp:not-found, got {_shown(value)}"
+            f"must be an AMQP condition, e.g. com.microsoft:server-busy or amqp:not-found, got {_excerpt(value)}"
         )
     return value
 
 
 def _read_text(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= TEXT_LENGTH_MAX or not value.isprintable():
-        raise InvalidParameter(f"must be one line of 1 to {TEXT_LENGTH_MAX} characters, got {_shown(value)}")
+        raise InvalidParameter(f"must be one line of 1 to {TEXT_LENGTH_MAX} characters, got {_excerpt(value)}")
     return value
 
 
@@ -150,8 +150,6 @@ class FaultPhase(NamedTuple):
 
 
 class FaultKind(NamedTuple):
-    """A kind of fault."""
-
     meaning: str
     parameters: tuple[FaultParameter, ...]
     effect: Callable[..., FaultEffect]
@@ -217,7 +215,8 @@ def read_fault(values: Mapping[str, Any]) -> Fault:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise OptionsError(_unknown_kind(name))
-    problems = [f"{name} takes no {_label(key)}" for key in given if key not in _COMMON_KEYS | _keys_of(kind)]
+    known = _COMMON_KEYS | {one.key for one in kind.parameters}
+    problems = [f"{name} takes no {_label(key)}" for key in given if key not in known]
     scope = _read_scope(given, problems)
     length_ms = _read_parameter(LENGTH, given, problems)
     read = {one.key: _read_parameter(one, given, problems) for one in kind.parameters}
@@ -239,10 +238,6 @@ def _without_effect(fault: Fault) -> Iterator[str]:
             if BELOW_TOPIC in name.lower():
                 topic = name[: name.lower().index(BELOW_TOPIC)]
                 yield f"{fault.kind} has no effect on {name}: nobody sends to a subscription, name its topic {topic}"
-
-
-def _keys_of(kind: FaultKind) -> frozenset[str]:
-    return frozenset(one.key for one in kind.parameters)
 
 
 def _label(key: str) -> str:

@@ -18,7 +18,7 @@ REQUESTS = EVERYTHING - {Operation.CONNECT, Operation.DELIVER}
 
 
 class OutageMode(Enum):
-    """How something cannot be reached."""
+    """How something cannot be reached; of several, the first one counts for the port."""
 
     REFUSE = "refuse"
     """The port is closed."""

@@ -15,7 +15,6 @@ A refused operation uses up no count of `unanswered`, and one that another fault
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, assert_never
 
 from twinbus.broker.faults.catalogue import KINDS, RESTART, Fault
@@ -46,26 +45,11 @@ NEVER_MS = 2**63
 class ActiveFault:
     """A fault in force, with its current phase."""
 
-    __slots__ = (
-        "_last_due_ms",
-        "_next_phases",
-        "affects",
-        "bucket",
-        "covers",
-        "effect",
-        "fault",
-        "id",
-        "left",
-        "scope",
-        "since_ms",
-        "until_ms",
-    )
-
     def __init__(self, fault_id: str, fault: Fault, now_ms: int) -> None:
         self.id = fault_id
         self.fault = fault
         self.scope = fault.scope
-        self.covers = fault.scope.matcher().covers
+        self.covers = fault.scope.compile()
         self.since_ms = now_ms
         self._next_phases = list(fault.phases())
         self._last_due_ms = 0
@@ -87,13 +71,6 @@ class ActiveFault:
                 return False
             self._start_phase(self.until_ms)
         return self.left != 0
-
-    def count_down(self) -> bool:
-        """Count one use; True if it was the last one."""
-        if self.left is None:
-            return False
-        self.left -= 1
-        return self.left == 0
 
     def in_order(self, due_ms: int) -> int:
         """`due_ms`, or later if something before it is due later: order is kept."""
@@ -141,15 +118,6 @@ REQUEST_MEANINGS = {
     "renew-session-lock": Operation.SETTLE,
 }
 """What a management request does besides managing: e.g. `no-send` also refuses to schedule."""
-
-
-class Reachability(Enum):
-    """How the port of the namespace behaves."""
-
-    OPEN = "open"
-    REFUSING = "refusing"
-    DROPPING = "dropping"
-    SILENT = "silent"
 
 
 class FaultTable:
@@ -203,17 +171,10 @@ class FaultTable:
         """When to call `advance`; None: not before a fault is added."""
         return None if self._next_ms == NEVER_MS else self._next_ms
 
-    def reachability(self) -> Reachability:
-        """How the port behaves, by the faults in force at the last `advance`."""
+    def outage(self) -> OutageMode | None:
+        """How the port fails, by the faults in force at the last `advance`; None: it does not."""
         modes = {_outage_mode(one) for one in self._affecting.get(Operation.CONNECT, ()) if one.scope.is_namespace}
-        for how, reachability in (
-            (OutageMode.REFUSE, Reachability.REFUSING),
-            (OutageMode.DROP, Reachability.DROPPING),
-            (OutageMode.SILENT, Reachability.SILENT),
-        ):
-            if how in modes:
-                return reachability
-        return Reachability.OPEN
+        return next((how for how in OutageMode if how in modes), None)
 
     def _changed(self) -> None:
         self.version += 1
@@ -308,7 +269,7 @@ class FaultTable:
         buckets = [one.bucket for one in faults if one.bucket is not None]
         for bucket in buckets:
             if not bucket.has_room(now_ms):
-                return too_many_operations(_named(path), bucket.per_second)
+                return too_many_operations(_name_of(path), bucket.per_second)
         refusal = self._throttle.refusal(operation, path, now_ms) if self._throttle is not None else None
         if refusal is None and operation not in ATTACHING:
             for bucket in buckets:
@@ -322,8 +283,10 @@ class FaultTable:
     def _applies(self, one: ActiveFault, effect: Refusing | Unanswered) -> bool:
         if one.left == 0 or (effect.probability < 1 and self._chance() >= effect.probability):
             return False
-        if one.count_down():
-            self._next_ms = 0  # used up: it ends with the next `advance`
+        if one.left is not None:
+            one.left -= 1
+            if one.left == 0:
+                self._next_ms = 0  # used up: it ends with the next `advance`
         return True
 
 
@@ -370,8 +333,8 @@ def _steady_refusal(one: ActiveFault, path: str | None) -> NamespaceError | None
 
 
 def _reason(one: ActiveFault, path: str | None, what: str) -> str:
-    return f"{_named(path)} {what} (fault {one.id})"
+    return f"{_name_of(path)} {what} (fault {one.id})"
 
 
-def _named(path: str | None) -> str:
+def _name_of(path: str | None) -> str:
     return "the namespace" if path is None else f"'{path}'"

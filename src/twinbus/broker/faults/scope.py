@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import translate
 
@@ -45,28 +46,17 @@ class Scope:
             return f"entities like {self.pattern}"
         return ", ".join(self.entities) or "the namespace"
 
-    def matcher(self) -> ScopeMatcher:
-        return ScopeMatcher(self)
-
-
-class ScopeMatcher:
-    """A compiled scope."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._is_namespace = scope.is_namespace
-        self._entities = frozenset(name.lower() for name in scope.entities)
-        self._pattern = None if scope.pattern is None else re.compile(translate(scope.pattern.lower()))
-
-    def covers(self, entity: str | None) -> bool:
+    def compile(self) -> Callable[[str | None], bool]:
         """Whether an entity, as `entity_of` returns it, is in scope. None is the namespace itself.
 
         Subscriptions are in scope with their topic.
         """
-        if self._is_namespace:
-            return True
-        if entity is None:
-            return False
-        return self._names(entity) or self._names(topic_of(entity))
+        if self.is_namespace:
+            return lambda _entity: True
+        entities = frozenset(name.lower() for name in self.entities)
+        pattern = None if self.pattern is None else re.compile(translate(self.pattern.lower()))
 
-    def _names(self, entity: str) -> bool:
-        return entity in self._entities or (self._pattern is not None and self._pattern.match(entity) is not None)
+        def is_named(entity: str) -> bool:
+            return entity in entities or (pattern is not None and pattern.match(entity) is not None)
+
+        return lambda entity: entity is not None and (is_named(entity) or is_named(topic_of(entity)))

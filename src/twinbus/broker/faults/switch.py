@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from twinbus.broker.faults.catalogue import RESTART, read_fault
-from twinbus.broker.faults.fault_table import FaultTable, Reachability
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.errors import TwinbusError
 
 
@@ -19,7 +20,7 @@ class FaultableServer(Protocol):
     """What faults do to a running server. All calls are made in the thread of its loop and do not block."""
 
     def pause_listening(self) -> None:
-        """Close the port."""
+        """Refuse new connections; the port stays bound."""
 
     def resume_listening(self) -> None: ...
 
@@ -49,7 +50,7 @@ class FaultSwitch:
         self._server = server
         self._write_dump = write_dump
         self._entity_names = entity_names
-        self._reachability = Reachability.OPEN
+        self._outage: OutageMode | None = None
         self._seen_version = table.version
 
     def add(self, values: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -62,7 +63,9 @@ class FaultSwitch:
             self._write_dump(RESTART)
         added = self.table.add(fault, now_ms)
         self.apply(now_ms)
-        return {**added.to_values(now_ms), "notes": self._notes(fault.scope.entities)}
+        known = {name.lower() for name in self._entity_names()}
+        notes = [f"there is no entity {name} yet" for name in fault.scope.entities if name.lower() not in known]
+        return {**added.to_values(now_ms), "notes": notes}
 
     def in_force(self, now_ms: int) -> list[dict[str, Any]]:
         """The faults in force, the oldest first."""
@@ -74,7 +77,9 @@ class FaultSwitch:
         self.apply(now_ms)
         ended = self.table.clear(fault_id)
         if fault_id is not None and not ended:
-            raise TwinbusError(f"no fault {fault_id!r:.60} is in force{self._ids_text(now_ms)}")
+            ids = ", ".join(one.id for one in self.table.active(now_ms))
+            others = f"; in force are {ids}" if ids else ": there are no faults"
+            raise TwinbusError(f"no fault {fault_id!r:.60} is in force{others}")
         self.apply(now_ms)
         return ended
 
@@ -86,7 +91,7 @@ class FaultSwitch:
         self.table.advance(now_ms)
         if self.table.version == self._seen_version:
             return
-        self._set_reach(self.table.reachability())
+        self._set_outage(self.table.outage())
         self._seen_version = self.table.version
         self._server.faults_changed()
 
@@ -94,26 +99,18 @@ class FaultSwitch:
         """When to call `apply`; None: not before something is added or cleared."""
         return self.table.next_change_ms()
 
-    def _set_reach(self, wanted: Reachability) -> None:
-        before = self._reachability
+    def _set_outage(self, wanted: OutageMode | None) -> None:
+        before = self._outage
         if before is wanted:
             return
-        if before is Reachability.REFUSING:
+        if before is OutageMode.REFUSE:
             self._server.resume_listening()
-        elif before is Reachability.SILENT:
+        elif before is OutageMode.SILENT:
             self._server.speak_again()
-        if wanted is Reachability.REFUSING:
+        if wanted is OutageMode.REFUSE:
             self._server.pause_listening()
-        elif wanted is Reachability.SILENT:
+        elif wanted is OutageMode.SILENT:
             self._server.go_silent()
-        if wanted in (Reachability.REFUSING, Reachability.DROPPING):
+        if wanted in (OutageMode.REFUSE, OutageMode.DROP):
             self._server.drop_connections()
-        self._reachability = wanted
-
-    def _notes(self, entities: Iterable[str]) -> list[str]:
-        known = {name.lower() for name in self._entity_names()}
-        return [f"there is no entity {name} yet" for name in entities if name.lower() not in known]
-
-    def _ids_text(self, now_ms: int) -> str:
-        ids = [one.id for one in self.table.active(now_ms)]
-        return f"; in force are {', '.join(ids)}" if ids else ": there are no faults"
+        self._outage = wanted

@@ -7,19 +7,30 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from twinbus.amqp.events import AttachRequested, CreditChanged
+from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Long, Symbol
+from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
-from twinbus.broker.links.addresses import CBS_ADDRESS, is_management, managed_entity, need_of, path_of
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
-from twinbus.broker.links.link_roles import SETTLED_BY_SENDER, OpeningRole, ReceiverRole, RequesterRole, SenderRole
+from twinbus.broker.links.link_roles import (
+    CBS_ADDRESS,
+    SETTLED_BY_SENDER,
+    OpeningRole,
+    ReceiverRole,
+    RequesterRole,
+    SenderRole,
+    is_management,
+    managed_entity,
+    need_of,
+    path_of,
+)
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
-from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
+from twinbus.broker.links.request_nodes import ResponseLink
 from twinbus.broker.operations import Done, Operation, ReceiveMode, Refused, SenderOpened, SessionAccepted
 from twinbus.errors import NotAllowed, TwinbusError
 
@@ -35,25 +46,22 @@ _TICKS_TO_1970 = 621_355_968_000_000_000
 
 
 class AttachHandler:
-    """Of one connection."""
-
     def __init__(
         self,
         context: ConnectionContext,
         faults: FaultGate,
         outgoing: OutgoingDeliveries,
-        nodes: RequestNodes,
+        claims: ClaimBook,
         flush_later: Callable[[], None],
     ) -> None:
         self._context = context
         self._backend = context.backend
         self._faults = faults
         self._outgoing = outgoing
-        self._nodes = nodes
+        self._claims = claims
         self._flush_later = flush_later
 
-    def take(self, event: AttachRequested, now_ms: int) -> None:
-        link = event.link
+    def take(self, link: Link, now_ms: int) -> None:
         if self._faults.is_open:
             self._attach(link, now_ms)
             return
@@ -70,7 +78,7 @@ class AttachHandler:
         path = path_of(link)
         if path.lower() == CBS_ADDRESS:
             return PROCEED
-        self._nodes.check_right(*need_of(link), now_ms)
+        self._claims.check(*need_of(link), now_ms)
         is_sender = isinstance(link, ReceivingLink)
         return self._faults.decide(Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER, path, now_ms)
 
@@ -90,7 +98,7 @@ class AttachHandler:
         try:
             path = path_of(link)
             if path.lower() != CBS_ADDRESS:
-                self._nodes.check_right(*need_of(link), now_ms)
+                self._claims.check(*need_of(link), now_ms)
             if isinstance(link, ReceivingLink):
                 self._attach_sender(link, path, now_ms)
             elif isinstance(link, SendingLink):
@@ -140,19 +148,19 @@ class AttachHandler:
             return
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        wish = session_wish(link)
+        request = requested_session(link)
         receiver = self._context.new_receiver(self._outgoing, link)
-        link.context = OpeningRole(path, receiver)
+        link.context = OpeningRole(receiver)
         role = ReceiverRole(path, path.lower(), receiver)
-        if wish is None:
+        if request is None:
             opened = partial(self._receiver_opened, link, role, now_ms)
             self._backend.open_receiver(receiver, path, mode, now_ms, opened)
         else:
             accepted = partial(self._session_accepted, link, role)
-            self._backend.accept_session(receiver, path, mode, wish.session_id, wish.wait_ms, now_ms, accepted)
+            self._backend.accept_session(receiver, path, mode, request.session_id, request.wait_ms, now_ms, accepted)
 
     def _receiver_opened(self, link: SendingLink, role: ReceiverRole, now_ms: int, reply: Done | Refused) -> None:
-        if link.context != OpeningRole(role.path, role.receiver):
+        if link.context != OpeningRole(role.receiver):
             return  # gone while the reply waited for the disk: transfer dead letters are made when first asked for
         if isinstance(reply, Refused):
             self._not_opened(link, role, reply)
@@ -182,13 +190,13 @@ class AttachHandler:
 # --- sessions ---
 
 
-class SessionWish(NamedTuple):
+class SessionRequest(NamedTuple):
     session_id: str | None
     """None: any that is free."""
     wait_ms: int
 
 
-def session_wish(link: SendingLink) -> SessionWish | None:
+def requested_session(link: SendingLink) -> SessionRequest | None:
     """The session that a link asks for; None: it is not for one. Raises `NotAllowed` if that cannot be a session."""
     if link.source is None or SESSION_FILTER not in (link.source.filter or {}):
         return None
@@ -198,7 +206,7 @@ def session_wish(link: SendingLink) -> SessionWish | None:
     wait_ms = (link.properties or {}).get(WAIT_PROPERTY, WAIT_MS)
     if not isinstance(wait_ms, int) or isinstance(wait_ms, bool) or wait_ms < 0:
         raise NotAllowed(f"{WAIT_PROPERTY} must be a number of milliseconds, got {wait_ms!r:.60}")
-    return SessionWish(None if session_id is None else str(session_id), min(int(wait_ms), WAIT_MS_MAX))
+    return SessionRequest(None if session_id is None else str(session_id), min(int(wait_ms), WAIT_MS_MAX))
 
 
 def accept_session(link: SendingLink, session_id: str, locked_until_ms: int) -> None:

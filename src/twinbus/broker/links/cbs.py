@@ -12,7 +12,7 @@ from twinbus.amqp.types import Int, Symbol
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.request_messages import Request, write_response
-from twinbus.errors import NamespaceError, QuotaExceeded, Unauthorized
+from twinbus.errors import QuotaExceeded, Unauthorized
 
 
 def put_token(request: Request, authority: Authority, claims: ClaimBook, now_ms: int) -> bytes:
@@ -21,12 +21,17 @@ def put_token(request: Request, authority: Authority, claims: ClaimBook, now_ms:
         token, audience = _read(request)
         claims.add(authority.check_token(token, audience, now_ms), now_ms)
     except (Unauthorized, QuotaExceeded) as error:
-        return _refusal(request, error)
+        status: dict[str, Any] = {
+            "status-code": Int(401 if isinstance(error, Unauthorized) else 403),
+            "status-description": str(error),
+            "error-condition": Symbol(error.condition),
+        }
+        return write_response(request, status, None)
     return write_response(request, {"status-code": Int(202), "status-description": "Accepted"}, None)
 
 
 def _read(request: Request) -> tuple[str, str]:
-    """Token and audience. The application property `type` is no help: Python's client calls every token a JWT."""
+    """Token and audience. The application property `type` does not help: Python's client calls every token a JWT."""
     audience = request.properties.get("name")
     if request.operation != "put-token" or not isinstance(audience, str):
         raise Unauthorized("$cbs takes the operation put-token with the application property 'name'")
@@ -34,12 +39,3 @@ def _read(request: Request) -> tuple[str, str]:
     if not isinstance(token, str):
         raise Unauthorized("the token must be a string")
     return token, audience
-
-
-def _refusal(request: Request, error: NamespaceError) -> bytes:
-    status: dict[str, Any] = {
-        "status-code": Int(401 if isinstance(error, Unauthorized) else 403),
-        "status-description": str(error),
-        "error-condition": Symbol(error.condition),
-    }
-    return write_response(request, status, None)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from twinbus.broker.links.outgoing import OutgoingDeliveries
 
 LOST_AT_ONCE, LOST_EVERY_MS = 500, 10
-"""So many receivers are detached at a time when their entity is gone, and the next ones so much later."""
+"""Receivers detached at a time when their entity is gone, and the pause before the next ones."""
 
 
 class ConnectionContext:

@@ -1,4 +1,4 @@
-"""Whose messages go to disk first: many large sends are not put in front of one small one.
+"""Shares of the disk: many large sends do not delay one small one.
 
 All messages go to one disk, in the order in which they were taken in. A connection that sends alone may have much
 waiting there. As soon as several send, little is put in front of the disk, and connections that have sent much in the
@@ -59,8 +59,8 @@ class SenderShare:
         self.unwritten_bytes = 0
         self.unwritten_messages = 0
 
-    def written(self, size: int, messages: int) -> None:
-        """Less of it waits: it is written, or refused."""
+    def remove(self, size: int, messages: int) -> None:
+        """Less waits to be written: it is on disk, or was refused."""
         self.unwritten_bytes -= size
         self.unwritten_messages -= messages
 
@@ -72,7 +72,7 @@ class DiskShare:
         self._last: SenderShare | None = None
         self._last_at = self._other_at = -SHARED_S
 
-    def taken(self, sender: SenderShare, size: int, messages: int, now: float) -> None:
+    def add(self, sender: SenderShare, size: int, messages: int, now: float) -> None:
         """A connection has sent something that is to be stored; `now` in seconds."""
         sender.unwritten_bytes += size
         sender.unwritten_messages += messages
@@ -96,5 +96,5 @@ class DiskShare:
         return unwritten_bytes > SHARED_BYTES and self.is_shared(now)
 
     def rest_s(self, unwritten_bytes: int, now: float) -> float:
-        """How long to leave the processor to those who write before connections in line are heard again."""
+        """How long to leave the processor to the writers before waiting connections are processed again."""
         return REST_S if unwritten_bytes and self.is_shared(now) else 0.0

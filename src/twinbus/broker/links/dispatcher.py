@@ -24,13 +24,13 @@ from twinbus.amqp.events import (
 from twinbus.amqp.link import Link
 from twinbus.amqp.sasl import PLAIN
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.broker.links.addresses import CBS_ADDRESS, need_of
+from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.attach import AttachHandler
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
-from twinbus.broker.links.link_roles import OpeningRole, ReceiverRole, RequesterRole, SenderRole
+from twinbus.broker.links.link_roles import CBS_ADDRESS, OpeningRole, ReceiverRole, RequesterRole, SenderRole, need_of
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
 from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
@@ -42,12 +42,8 @@ MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then the rest waits until some are."""
 
 
-def _never() -> bool:
-    return False
-
-
 def outlasts_connection(event: Event) -> bool:
-    """Whether an event counts though the peer is gone: messages that it sent or settled; nobody waits for answers."""
+    """Whether an event counts although the peer is gone: messages that it sent or settled count, requests do not."""
     if isinstance(event, TransferArrived):
         return isinstance(event.link.context, SenderRole)
     return isinstance(event, DispositionArrived)
@@ -71,8 +67,11 @@ class LinkDispatcher:
         self._faults = FaultGate(context.faults, context.delayed, drop, context.report_busy)
         self._incoming = IncomingDeliveries(context, self._faults, self._flush_later)
         self.outgoing = OutgoingDeliveries(context, self._faults, self._flush_later, flush)
-        self._nodes = RequestNodes(context, self._faults, self._incoming, self.outgoing.holder_of, self._flush_later)
-        self._attach = AttachHandler(context, self._faults, self.outgoing, self._nodes, self._flush_later)
+        self._claims = ClaimBook()
+        self._nodes = RequestNodes(
+            context, self._faults, self._incoming, self._claims, self.outgoing.holder_of, self._flush_later
+        )
+        self._attach = AttachHandler(context, self._faults, self.outgoing, self._claims, self._flush_later)
 
     @property
     def is_authenticated(self) -> bool:
@@ -91,17 +90,18 @@ class LinkDispatcher:
 
     @property
     def has_enough_to_do(self) -> bool:
-        """Whether so much that this peer asked for is not done yet that the rest of it can wait.
+        """Whether enough of what this peer asked for is still unfinished: then the rest waits.
 
-        Others wait for the same disk, behind all that was taken in before.
+        Others wait for the same disk, behind everything that was accepted before.
         """
+        share = self._incoming.share
         return (
             self._nodes.unanswered >= REQUESTS_AT_ONCE
-            or self.share.unwritten_messages >= MESSAGES_AT_ONCE
-            or self.unwritten_bytes >= BYTES_AT_ONCE
+            or share.unwritten_messages >= MESSAGES_AT_ONCE
+            or share.unwritten_bytes >= BYTES_AT_ONCE
         )
 
-    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = _never) -> list[Event]:
+    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = lambda: False) -> list[Event]:
         """Act on events until `is_enough`; what is left comes before all else the next time."""
         number = 0
         while number < len(events) and not is_enough():
@@ -127,7 +127,6 @@ class LinkDispatcher:
             link.context = None  # what waited there for the peer can be large
 
     def _flush_later(self) -> None:
-        """Schedule a flush."""
         self._context.unflushed.add(self)
 
     # --- the connection ---
@@ -139,27 +138,28 @@ class LinkDispatcher:
 
     def _authenticated(self, event: Authenticated, now_ms: int) -> None:
         if event.mechanism == PLAIN:
-            self._nodes.authenticated(event.user)
+            self._nodes.log_in(event.user)
 
     def next_expiry_ms(self) -> int | None:
         """When `close_expired` has something to do; None: not before the peer sends another token."""
-        return self._nodes.next_expiry_ms()
+        return self._claims.review_ms
 
     def close_expired(self, now_ms: int) -> None:
         """Detach links whose token has ended, or was replaced by one that allows less. Cheap while there are none."""
-        if not self._nodes.is_review_due(now_ms):
+        review_ms = self._claims.review_ms
+        if review_ms is None or review_ms > now_ms:
             return
         for link in [link for session in self._connection.sessions for link in session.links if link.is_open]:
             path, right = need_of(link)
-            if path.lower() != CBS_ADDRESS and not self._nodes.has_right(path, right, now_ms):
+            if path.lower() != CBS_ADDRESS and not self._claims.has(path, right, now_ms):
                 self._forget(link, now_ms)
                 link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
-        self._nodes.reviewed(now_ms)
+        self._claims.finish_review(now_ms)
 
     # --- links ---
 
     def _attach_requested(self, event: AttachRequested, now_ms: int) -> None:
-        self._attach.take(event, now_ms)
+        self._attach.take(event.link, now_ms)
 
     def _detached(self, event: Detached, now_ms: int) -> None:
         self._forget(event.link, now_ms)
@@ -195,7 +195,7 @@ class LinkDispatcher:
 
     def _credit(self, event: CreditChanged, now_ms: int) -> None:
         if not event.link.attached:
-            return  # detached in the same breath: a message delivered now would reach nobody
+            return  # detached already: a message delivered now would be lost to the peer
         role = event.link.context
         if type(role) is ReceiverRole:
             self.outgoing.credit(event, role, now_ms)

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, Outcome
 from twinbus.broker.faults.decisions import PROCEED, Proceed
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import SenderRole
-from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.message import BATCH_FORMAT, Arrival, unpack_batch
 from twinbus.broker.operations import Done, Operation, Refused
 from twinbus.errors import AmqpError, NamespaceError, ServerBusy
@@ -33,7 +33,7 @@ class ReadTransfer(NamedTuple):
 
 
 MESSAGES_PER_PART = 100
-"""So many messages of a batch are read at once, about 1 ms; between parts it may be another connection's turn."""
+"""Messages of a batch that are read at once, in about 1 ms; between parts it may be another connection's turn."""
 
 
 class PartlyReadBatch:
@@ -77,7 +77,7 @@ class IncomingDeliveries:
         if isinstance(decision, Proceed):  # its delay is for the answer, not for the storing
             self._send_alone(event, role, decision, now_ms)
         else:
-            self._faults.apply(decision, now_ms, lambda: None, lambda error: self._reject(event, error))
+            self._faults.apply(decision, now_ms, lambda: None, lambda error: self.settle(event, rejection(error)))
         return True
 
     def _gather(self, event: TransferArrived, role: SenderRole, now_ms: int) -> bool:
@@ -86,7 +86,7 @@ class IncomingDeliveries:
             arrivals = self._read_part(event)
         except (NamespaceError, AmqpError) as error:
             self._reading = None
-            self._reject(event, error)
+            self.settle(event, rejection(error))
             return True
         if arrivals is None:
             return False
@@ -114,7 +114,7 @@ class IncomingDeliveries:
             self._stored(sent[0].event, role.entity, sent[0].arrivals, PROCEED, now_ms, reply)
         else:
             written = sum([len(each.event.payload) for each in sent])
-            self.share.written(written, sum([len(each.arrivals) for each in sent]))
+            self.share.remove(written, sum([len(each.arrivals) for each in sent]))
             self._context.meter.count_sends(role.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 
@@ -135,17 +135,17 @@ class IncomingDeliveries:
                 pass
         except (NamespaceError, AmqpError) as error:
             self._reading = None
-            self._reject(event, error)
+            self.settle(event, rejection(error))
             return
         if decision.late_ms:
-            arrivals = tuple([_delayed(arrival, now_ms + decision.late_ms) for arrival in arrivals])
+            arrivals = tuple([_postpone(arrival, now_ms + decision.late_ms) for arrival in arrivals])
         self.count_unwritten(len(event.payload), len(arrivals))
         stored = partial(self._stored, event, role.entity, arrivals, decision, now_ms)
         self._backend.send(role.path, arrivals, now_ms, stored)
 
     def count_unwritten(self, size: int, messages: int) -> None:
-        """Count what is about to be stored for this peer, until `share.written`."""
-        self._context.disk_share.taken(self.share, size, messages, self._context.clock() / 1000)
+        """Count what is about to be stored for this peer, until `share.remove`."""
+        self._context.disk_share.add(self.share, size, messages, self._context.clock() / 1000)
 
     def check_load(self, path: str) -> None:
         """Raise `ServerBusy` if nothing more may be stored for this peer now."""
@@ -188,19 +188,16 @@ class IncomingDeliveries:
         sent_ms: int,
         reply: Done | Refused,
     ) -> None:
-        self.share.written(len(event.payload), len(arrivals))
+        self.share.remove(len(event.payload), len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
-            outcome = Rejected(amqp_error(reply.error))
+            outcome = rejection(reply.error)
         else:
             self._context.meter.count_sends(entity, arrivals)
         if decision is PROCEED:
             self.settle(event, outcome)
         elif not decision.unanswered:
             self._faults.call_later(decision.delay_ms, sent_ms, partial(self.settle, event, outcome))
-
-    def _reject(self, event: TransferArrived, error: NamespaceError | AmqpError) -> None:
-        self.settle(event, Rejected(amqp_error(error)))
 
     def settle(self, event: TransferArrived, outcome: Outcome) -> None:
         """Settle a transfer, if the peer waits for that."""
@@ -209,6 +206,6 @@ class IncomingDeliveries:
             self._flush_later()
 
 
-def _delayed(arrival: Arrival, until_ms: int) -> Arrival:
+def _postpone(arrival: Arrival, until_ms: int) -> Arrival:
     """The same message, to appear at that time at the earliest: stored as if it had been scheduled."""
     return arrival._replace(due_at_ms=max(arrival.due_at_ms or 0, until_ms))

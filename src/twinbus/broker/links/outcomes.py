@@ -25,6 +25,10 @@ def amqp_error(error: TwinbusError) -> Error:
     return Error(condition, str(error))
 
 
+def rejection(error: TwinbusError) -> Rejected:
+    return Rejected(amqp_error(error))
+
+
 def outcome_of(outcome: Outcome | None, *, is_final: bool) -> SettlementOutcome | None:
     """What a receiver's outcome means for the message; None if it decides nothing yet.
 

@@ -8,14 +8,13 @@ from functools import partial
 from typing import assert_never
 
 from twinbus.amqp.events import CreditChanged, DispositionArrived
-from twinbus.amqp.outcomes import Outcome, Rejected
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.faults.decisions import Drop, Ignore, Proceed, Refuse
 from twinbus.broker.links.backend import EncodedDelivery, ReceiverNotice
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import SETTLED_BY_SENDER, ReceiverRole
-from twinbus.broker.links.outcomes import amqp_error, confirmation_of, outcome_of
+from twinbus.broker.links.outcomes import amqp_error, confirmation_of, outcome_of, rejection
 from twinbus.broker.operations import Operation, ReceiverDrained, ReceiverLost, Refused, Settled, SettlementOutcome
 from twinbus.broker.ops.meter import Metered
 from twinbus.errors import NamespaceError
@@ -247,15 +246,11 @@ class OutgoingDeliveries:
         yes = confirmation_of(event.outcome)
         for delivery_id, token in event.deliveries:
             error = reply.failures.get(token)
-            link.settle(delivery_id, delivery_id, yes if error is None else _no(error))
+            link.settle(delivery_id, delivery_id, yes if error is None else rejection(error))
         self._flush_later()
 
     def _refuse(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:
         if link.attached and not event.settled:
             for delivery_id, _ in event.deliveries:
-                link.settle(delivery_id, delivery_id, _no(error))
+                link.settle(delivery_id, delivery_id, rejection(error))
             self._flush_later()
-
-
-def _no(error: NamespaceError) -> Outcome:
-    return Rejected(amqp_error(error))

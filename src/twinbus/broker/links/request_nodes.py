@@ -1,4 +1,4 @@
-"""One connection's requests to `$cbs` and `$management`, and the rights that it has proved so far."""
+"""One connection's requests to `$cbs` and `$management`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import partial
 
 from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Rejected
+from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
 from twinbus.amqp.types import Array
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import Proceed
-from twinbus.broker.links.addresses import CBS_ADDRESS, managed_entity
 from twinbus.broker.links.cbs import put_token
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
-from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.link_roles import CBS_ADDRESS, managed_entity
+from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.links.request_messages import Request, failure_response, read_request
 from twinbus.broker.operations import Right
 from twinbus.errors import AmqpError, NamespaceError
@@ -88,6 +88,7 @@ class RequestNodes:
         context: ConnectionContext,
         faults: FaultGate,
         incoming: IncomingDeliveries,
+        claims: ClaimBook,
         holder_of: Callable[[str, str], int],
         flush_later: Callable[[], None],
     ) -> None:
@@ -98,45 +99,22 @@ class RequestNodes:
         self._incoming = incoming
         self._holder_of = holder_of
         self._flush_later = flush_later
-        self._claims = ClaimBook()
+        self._claims = claims
         self.is_authenticated = False
         """Whether anything was proved here so far."""
         self.unanswered = 0
         """Requests that are not done yet."""
 
-    # --- rights ---
-
-    def authenticated(self, rule_name: str) -> None:
+    def log_in(self, rule_name: str) -> None:
         """The peer has logged in with a rule's name and key, which were checked."""
-        self._claims.enter(self._authority.claim_of(rule_name))
+        self._claims.set_login(self._authority.claim_of(rule_name))
         self.is_authenticated = True
-
-    def check_right(self, path: str, right: Right | None, now_ms: int) -> None:
-        """Raise `Unauthorized` unless the connection has this right to an entity; None asks for any right at all."""
-        self._claims.check(path, right, now_ms)
-
-    def next_expiry_ms(self) -> int | None:
-        """When `is_review_due` becomes true; None: not before another token is put."""
-        return self._claims.review_ms
-
-    def is_review_due(self, now_ms: int) -> bool:
-        """Whether rights may have been lost: then ask for each with `has_right`, and call `reviewed`."""
-        review_ms = self._claims.review_ms
-        return review_ms is not None and review_ms <= now_ms
-
-    def has_right(self, path: str, right: Right | None, now_ms: int) -> bool:
-        return self._claims.has(path, right, now_ms)
-
-    def reviewed(self, now_ms: int) -> None:
-        self._claims.reviewed(now_ms)
-
-    # --- requests ---
 
     def take(self, event: TransferArrived, address: str, now_ms: int) -> None:
         try:
             request = read_request(event.payload, TOKEN_ELEMENTS if address == CBS_ADDRESS else REQUEST_ELEMENTS)
         except AmqpError as error:
-            self._incoming.settle(event, Rejected(amqp_error(error)))
+            self._incoming.settle(event, rejection(error))
             return
         self._incoming.settle(event, ACCEPTED)
         session = event.link.session
@@ -154,7 +132,7 @@ class RequestNodes:
             self._respond(session, address, request, failure_response(request, error))
 
         try:
-            self.check_right(path, right_for_operation(request.operation), now_ms)
+            self._claims.check(path, right_for_operation(request.operation), now_ms)
             decision = self._faults.decide_request(request.operation, path, now_ms)
             if isinstance(decision, Proceed):
                 self._carry_out(session, address, request, decision, now_ms)
@@ -169,10 +147,12 @@ class RequestNodes:
             incoming.check_load(path)
             incoming.count_unwritten(sum(sizes), len(sizes))
         self.unanswered += 1
+        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
+        holder = self._holder_of(path, session_id) if isinstance(session_id, str) else None
 
         def done() -> None:
             self.unanswered -= 1
-            incoming.share.written(sum(sizes), len(sizes))
+            incoming.share.remove(sum(sizes), len(sizes))
 
         def respond(response: bytes) -> None:
             done()
@@ -181,14 +161,10 @@ class RequestNodes:
                 self._faults.call_later(decision.delay_ms, now_ms, send)
 
         try:
-            self._context.backend.request(path, request, self._holder(path, request), now_ms, respond)
+            self._context.backend.request(path, request, holder, now_ms, respond)
         except (NamespaceError, AmqpError):
             done()
             raise
-
-    def _holder(self, path: str, request: Request) -> int | None:
-        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
-        return self._holder_of(path, session_id) if isinstance(session_id, str) else None
 
     def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
         """Respond on the link that the client opened for it: the one it names, else the first of that node."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 import struct
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from twinbus.amqp.account import Account, AccountPool
-from twinbus.broker.limits import ServerLimits
+from twinbus.amqp.account import Account
 from twinbus.broker.net.sniffer import TLS_HANDSHAKE, ConnectionProtocol, protocol_of
 from twinbus.broker.net.tls_stream import accept_tls
+
+if TYPE_CHECKING:
+    from twinbus.broker.net.listener import Listener
 
 EXCESS_S = 5.0
 """How long a connection over the limit may take to be refused."""
@@ -35,44 +36,20 @@ class ProtocolHandler(asyncio.Protocol):
     def release(self) -> None: ...
 
 
-class ConnectionHost(Protocol):
-    """What a connection needs of the listener that accepted it."""
-
-    limits: ServerLimits
-    is_silent: bool
-
-    @property
-    def is_tls_only(self) -> bool:
-        """Whether connections without TLS are refused."""
-
-    handlers: dict[ConnectionProtocol, Callable[[AcceptedConnection], ProtocolHandler]]
-    """By protocol."""
-
-    unauthenticated_pool: AccountPool
-    """Memory kept for unauthenticated connections."""
-    authenticated_pool: AccountPool
-
-    def tls_context(self) -> ssl.SSLContext: ...
-
-    def forget(self, connection: AcceptedConnection) -> None: ...
-
-    def authenticated(self, connection: AcceptedConnection) -> None: ...
-
-
 class AcceptedConnection:
-    def __init__(self, sock: socket.socket, host: ConnectionHost, *, is_excess: bool) -> None:
-        """`is_excess`: it is over the limit of connections, and accepted only to be told so."""
+    def __init__(self, sock: socket.socket, listener: Listener, *, is_excess: bool) -> None:
+        """`is_excess`: it is over the limit of connections, and accepted only to be refused."""
         self.is_excess = is_excess
         self.address = _address(sock)
         self.transport: asyncio.Transport | None = None
         self._socket = sock
-        self._host = host
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._handler: ProtocolHandler | None = None
+        self.handler: ProtocolHandler | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_tls = False
         self.is_authenticated = False
-        self.account = Account(host.limits.unauthenticated_bytes, host.unauthenticated_pool, close=self.abort)
+        self.account = Account(listener.limits.unauthenticated_bytes, listener.unauthenticated_pool, close=self.abort)
         self._deadline: asyncio.TimerHandle | None = None
         self._start_deadline()
 
@@ -80,8 +57,8 @@ class AcceptedConnection:
 
     def listen(self) -> None:
         """Wait for the first bytes, or go on after `hold`."""
-        if self._handler is not None:
-            self._handler.release()
+        if self.handler is not None:
+            self.handler.release()
         elif self._opening is None:
             self._loop.add_reader(self._socket, self._look_at_first_byte)
         if not self.is_authenticated:
@@ -89,16 +66,16 @@ class AcceptedConnection:
 
     def hold(self) -> None:
         """Neither read nor write anything until `listen`."""
-        if self._handler is not None:
-            self._handler.hold()
+        if self.handler is not None:
+            self.handler.hold()
         elif self._opening is None:
             self._loop.remove_reader(self._socket)
 
     def mark_authenticated(self) -> None:
         """End the deadline: the peer has proved a right."""
         if not self.is_authenticated:
-            self.account.move(self._host.limits.held_bytes, self._host.authenticated_pool)
-            self._host.authenticated(self)
+            self.account.move(self._listener.limits.held_bytes, self._listener.authenticated_pool)
+            self._listener.mark_authenticated(self)
         self.is_authenticated = True
         self._cancel_deadline()
 
@@ -106,15 +83,15 @@ class AcceptedConnection:
         """The connection is gone."""
         self._cancel_deadline()
         self.account.leave()
-        self._host.forget(self)
+        self._listener.forget(self)
 
-    def set_handler(self, handler: ProtocolHandler) -> None:
-        self._handler = handler
-
-    def handler_for(self, protocol: ConnectionProtocol) -> ProtocolHandler | None:
-        """A new handler for this protocol; None: it is not served."""
-        make = self._host.handlers.get(protocol)
-        return None if make is None else make(self)
+    def new_handler(self, protocol: ConnectionProtocol) -> ProtocolHandler | None:
+        """The handler of this connection from now on; None: the protocol is not served."""
+        make = self._listener.handlers.get(protocol)
+        if make is None:
+            return None
+        self.handler = make(self)
+        return self.handler
 
     @property
     def is_closing(self) -> bool:
@@ -124,15 +101,15 @@ class AcceptedConnection:
     @property
     def must_use_tls(self) -> bool:
         """Whether it came without TLS where that is required: it is refused."""
-        return self._host.is_tls_only and not self._is_tls
+        return self._listener.is_tls_only and not self._is_tls
 
     @property
     def is_held(self) -> bool:
-        return self._host.is_silent
+        return self._listener.is_silent
 
     def free_memory(self) -> None:
         """Abort the connections that take most, as long as too much is kept for all of them."""
-        for pool in (self._host.unauthenticated_pool, self._host.authenticated_pool):
+        for pool in (self._listener.unauthenticated_pool, self._listener.authenticated_pool):
             while pool.is_over and (largest := pool.largest()) is not None:
                 largest.leave()
                 largest.close()
@@ -153,11 +130,11 @@ class AcceptedConnection:
             self._close_socket()
 
     async def _open_transport(self, *, is_tls: bool) -> None:
-        limits = self._host.limits
+        limits = self._listener.limits
         self._is_tls = is_tls
         with contextlib.suppress(OSError):  # no TLS after all, not in time, or gone
             if is_tls:
-                context, handshake_s = self._host.tls_context(), limits.tls_handshake_s
+                context, handshake_s = self._listener.tls_context(), limits.tls_handshake_s
                 sniffer = ProtocolSniffer(self)
                 await accept_tls(self._socket, sniffer, context, handshake_s=handshake_s, shutdown_s=TLS_SHUTDOWN_S)
             else:
@@ -188,7 +165,7 @@ class AcceptedConnection:
 
     def _start_deadline(self) -> None:
         self._cancel_deadline()
-        limit_s = self._host.limits.unauthenticated_s
+        limit_s = self._listener.limits.unauthenticated_s
         self._deadline = self._loop.call_later(
             min(limit_s, EXCESS_S) if self.is_excess else limit_s, self._deadline_passed
         )
@@ -199,7 +176,7 @@ class AcceptedConnection:
             self._deadline = None
 
     def _deadline_passed(self) -> None:
-        if not self._host.is_silent:  # else it is us who do not answer
+        if not self._listener.is_silent:  # else we are the ones that do not answer
             self.abort()
 
 
@@ -213,7 +190,7 @@ class ProtocolSniffer(ProtocolHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = self._accepted.transport = transport
-        self._accepted.set_handler(self)
+        self._accepted.handler = self
         if self._accepted.is_held:
             self.hold()
 
@@ -222,11 +199,10 @@ class ProtocolSniffer(ProtocolHandler):
         protocol = protocol_of(self._received)
         if protocol is None:
             return
-        handler = self._accepted.handler_for(protocol)
+        handler = self._accepted.new_handler(protocol)
         if handler is None:
             self._transport.close()
             return
-        self._accepted.set_handler(handler)
         self._transport.set_protocol(handler)
         handler.connection_made(self._transport)
         handler.data_received(self._received)
@@ -272,7 +248,7 @@ class UnreadWatch:
 
 
 def _address(sock: socket.socket) -> str:
-    """Of the machine at the other end."""
+    """The address of the peer's machine."""
     try:
         return str(sock.getpeername()[0])
     except OSError:  # it is gone already

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from twinbus.amqp.account import Account
-from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import Event
 from twinbus.amqp.outcomes import Error
-from twinbus.broker.limits import ServerLimits
-from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.links.disk_share import DecayingSum, SenderShare
+from twinbus.broker.links.disk_share import DecayingSum
 from twinbus.broker.links.dispatcher import LinkDispatcher, outlasts_connection
 from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler, UnreadWatch
-from twinbus.broker.net.fairness import Turns
+
+if TYPE_CHECKING:
+    from twinbus.broker.net.amqp_server import AmqpServer
 
 FRAMES_PER_STEP = 256
 """Frames of one peer that are processed before it is another one's turn."""
@@ -34,39 +31,6 @@ CLOSE_WAIT_S = 0.5
 """How long a peer has to close by itself after our close frame."""
 PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not read either: it does not read what it asked for."""
-
-
-def read_buffer() -> memoryview:
-    """One is enough for all connections of an event loop, because what is read is copied out at once.
-
-    It must not be shared between loops: each runs on a thread of its own, and one would overwrite what the other reads.
-    """
-    return memoryview(bytearray(READ_BYTES))
-
-
-class AmqpServer(Protocol):
-    """What a connection needs of the server it belongs to."""
-
-    clock: Callable[[], int]
-    context: ConnectionContext
-    server_limits: ServerLimits
-    amqp_connections: set[AmqpConnection]
-    paused_connections: set[AmqpConnection]
-    """Those of them that are not read for now."""
-    buffer: memoryview
-    """What connections are read into, see `read_buffer`."""
-
-    @property
-    def is_overloaded(self) -> bool: ...
-
-    def must_wait_for_disk(self, sender: SenderShare) -> bool:
-        """Whether so much waits to be written that this connection does not add to it."""
-
-    turns: Turns
-
-    def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection: ...
-
-    def after_action(self) -> None: ...
 
 
 class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
@@ -107,8 +71,8 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._unread = UnreadWatch(transport, self._server.server_limits.unread_s, self._taken)
-        self._server.amqp_connections.add(self)
+        self._unread = UnreadWatch(transport, self._server.limits.unread_s, self._taken)
+        self._server.connections.add(self)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -183,9 +147,8 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
 
     def _has_to_pause(self) -> bool:
         """Whether earlier requests of the peer have to be done first. A lost one sends no more."""
-        return not self._is_lost and self._is_busy()
-
-    def _is_busy(self) -> bool:
+        if self._is_lost:
+            return False
         if self._accepted.account.is_choked:
             return True
         return self.links.has_enough_to_do or self._server.must_wait_for_disk(self.links.share)
@@ -208,8 +171,8 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._unread.end()
-        self._server.amqp_connections.discard(self)
-        self._server.paused_connections.discard(self)
+        self._server.connections.discard(self)
+        self._server.paused.discard(self)
         self._accepted.closed()
         self._is_lost = True
         if self._has_more and self.is_authenticated and not self._is_closing and not self._is_silent:
@@ -298,7 +261,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         if self._accepted.must_use_tls:
             self.connection.close(Error("amqp:not-allowed", TLS_ONLY))
         elif self._accepted.is_excess:
-            most = self._server.server_limits.connections
+            most = self._server.limits.connections
             text = f"the namespace has all the {most} connections it takes: close some, or connect later"
             self.connection.close(Error("amqp:resource-limit-exceeded", text))
 
@@ -311,10 +274,10 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             return
         self._is_read_paused = is_held
         if is_held:
-            self._server.paused_connections.add(self)
+            self._server.paused.add(self)
             self._transport.pause_reading()
         else:
-            self._server.paused_connections.discard(self)
+            self._server.paused.discard(self)
             self._transport.resume_reading()
 
     def _must_wait(self) -> bool:
@@ -345,7 +308,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
     def _is_window_shut(self) -> bool:
         """Whether the peer gave credit for many more messages than its sessions take frames."""
         waiting = sum([len(session.waiting) for session in self.connection.sessions])
-        limits = self._server.server_limits
+        limits = self._server.limits
         most = max(1, PILE_BYTES // limits.frame_bytes)
         return waiting > (most if self._is_delivering else most // 2)
 

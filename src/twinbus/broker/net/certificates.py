@@ -1,14 +1,13 @@
 """Certificates for TLS: for development an authority and a server certificate of our own, or given ones.
 
 The authority is made once and kept, since clients are told to trust it; the server's certificate is made anew whenever
-it is about to end or the server goes by other names.
+it is about to expire or the names of the server change.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,23 +23,24 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twinbus.errors import StoreError
-from twinbus.own_files import refuse_foreign_link
+from twinbus.own_files import refuse_foreign_link, write_whole
 
 CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 SERVER_FILE, SERVER_KEY_FILE = "server.pem", "server-key.pem"
+PUBLIC_MODE = 0o644
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 """What has less than this left is made anew."""
 CLOCK_SLACK = timedelta(days=1)
-"""A client whose clock is behind ours takes a new certificate too."""
+"""How far the clock of a client may be behind ours when it gets a new certificate."""
 
 _EVERY_ADDRESS = {"0.0.0.0", "::"}
 
 
 class Identity(NamedTuple):
-    """The files by which a server shows who it is."""
+    """The certificate and key files of a server."""
 
     certificate: Path
     key: Path
@@ -54,7 +54,7 @@ class DevAuthority:
     key: ec.EllipticCurvePrivateKey
 
 
-def needed_names(host: str) -> frozenset[str]:
+def server_names(host: str) -> frozenset[str]:
     """The names and addresses by which clients may know a server that listens on `host`."""
     names = {"localhost", "127.0.0.1", "::1", socket.gethostname(), host} - _EVERY_ADDRESS
     return frozenset(name.lower() for name in names if name and name.isascii())
@@ -63,7 +63,7 @@ def needed_names(host: str) -> frozenset[str]:
 # --- our own ---
 
 
-def kept_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
+def load_or_make_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
     """The identity that is kept in this folder, made or renewed where needed; raises `StoreError` if it cannot be."""
     try:
         authority = _kept_authority(home, now)
@@ -72,11 +72,11 @@ def kept_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
         raise StoreError(f"the certificates in {home} cannot be written: {error.strerror}") from None
 
 
-def passing_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
+def temporary_identity(home: Path, names: frozenset[str], now: datetime) -> Identity:
     """An identity for a server that keeps nothing. All of one process have the same authority."""
     authority = _authority_of_this_process()
     if not (home / CA_FILE).exists():
-        _write(home / CA_FILE, _pem(authority.certificate))
+        write_whole(home / CA_FILE, _pem(authority.certificate), PUBLIC_MODE)
     return _identity(home, authority, names, now)
 
 
@@ -99,8 +99,8 @@ def _kept_authority(home: Path, now: datetime) -> DevAuthority:
         if now < kept.certificate.not_valid_after_utc - RENEW_BEFORE:
             return kept
     made = _new_authority(now)
-    _write(home / CA_KEY_FILE, _key_pem(made.key), is_secret=True)
-    _write(home / CA_FILE, _pem(made.certificate))  # last: it says that the key is there too
+    write_whole(home / CA_KEY_FILE, _key_pem(made.key))
+    write_whole(home / CA_FILE, _pem(made.certificate), PUBLIC_MODE)  # last: it says that the key is there too
     return made
 
 
@@ -160,8 +160,8 @@ def _issue(home: Path, authority: DevAuthority, names: frozenset[str], now: date
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in sorted(names)]), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    _write(home / SERVER_KEY_FILE, _key_pem(key), is_secret=True)
-    _write(home / SERVER_FILE, _pem(certificate))
+    write_whole(home / SERVER_KEY_FILE, _key_pem(key))
+    write_whole(home / SERVER_FILE, _pem(certificate), PUBLIC_MODE)
 
 
 def _builder(
@@ -204,7 +204,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
-    """A key that is not protected; raises ValueError if it is none, TypeError if it has a passphrase."""
+    """A key that is not protected; raises `ValueError` if it is not a key, `TypeError` if it has a passphrase."""
     return serialization.load_pem_private_key(pem, password=None)
 
 
@@ -220,17 +220,3 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _read(path: Path) -> bytes:
     refuse_foreign_link(path)
     return path.read_bytes()
-
-
-def _write(path: Path, data: bytes, *, is_secret: bool = False) -> None:
-    """The whole file or none of it; what was there before is replaced."""
-    number, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # readable by its owner only
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-            os.fchmod(number, 0o600 if is_secret else 0o644)
-            os.fsync(number)
-        Path(new).replace(path)
-    except BaseException:
-        Path(new).unlink(missing_ok=True)
-        raise

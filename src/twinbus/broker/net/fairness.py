@@ -1,4 +1,4 @@
-"""Whose input is processed when: no peer's bytes keep the others waiting.
+"""Fair turns: no peer's input keeps the others waiting.
 
 Input is processed in steps. A step is done at once while there is time left in this turn of the event loop and its peer
 has not used much lately; otherwise the peer is queued. The peer that used least of the last seconds comes first: one
@@ -57,7 +57,7 @@ class Turns:
         self._numbers = count()
         self._unauthenticated: deque[InputSource] = deque()
         self._ends_at: float | None = None
-        """When the time of this turn is over; None: nobody has used any of it."""
+        """When the time of this turn is over; None: none of it is used yet."""
 
     def process(self, source: InputSource) -> bool:
         """Process new input, now or soon; whether the source is queued for more."""

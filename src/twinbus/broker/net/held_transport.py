@@ -1,4 +1,4 @@
-"""A transport that can be held: what its protocol says waits, and nothing is heard.
+"""A transport that can be held: what its protocol writes waits, and nothing is read.
 
 Given to protocols that are not ours, which know nothing of silence and write whenever they like.
 """
@@ -17,25 +17,25 @@ class HeldTransport(asyncio.Transport):
         super().__init__()
         self._transport = transport
         self._is_held = False
-        self._said: list[bytes] = []
+        self._held: list[bytes] = []
         self._ends_with_eof = False
         self._is_closed = False
 
     def hold(self) -> None:
-        """Neither hear nor say anything, nor hang up, until `release`."""
+        """Neither read, write nor close until `release`."""
         if not self._is_held:
             self._was_reading = self.is_reading()
             self._is_held = True
             self._pause()
 
     def release(self) -> None:
-        """Say what was said meanwhile, and go on."""
+        """Write what was held, and go on."""
         if not self._is_held:
             return
         self._is_held = False
-        said, self._said = self._said, []
-        if said:
-            self._transport.write(b"".join(said))
+        held, self._held = self._held, []
+        if held:
+            self._transport.write(b"".join(held))
         if self._ends_with_eof:
             self._transport.write_eof()
         if self._is_closed:
@@ -68,7 +68,7 @@ class HeldTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._is_held:
-            self._said.append(bytes(data))
+            self._held.append(bytes(data))
         else:
             self._transport.write(data)
 
@@ -85,7 +85,7 @@ class HeldTransport(asyncio.Transport):
         return self._transport.can_write_eof()
 
     def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + sum(map(len, self._said))
+        return self._transport.get_write_buffer_size() + sum(map(len, self._held))
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._transport.get_write_buffer_limits()

@@ -20,7 +20,7 @@ from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection,
 from twinbus.broker.net.held_transport import HeldTransport
 
 logger = logging.getLogger("twinbus.http")
-logger.addFilter(lambda record: not is_about_the_peer(record))
+logger.addFilter(lambda record: not is_fault_of_peer(record))
 
 SHUTDOWN_S = 2.0
 RETRY_AFTER_S = 10
@@ -28,7 +28,7 @@ LINGER_S = 1.0
 """How long the rest of a request is awaited that was answered before it was whole, so that the answer gets through."""
 
 
-def is_about_the_peer(record: logging.LogRecord) -> bool:
+def is_fault_of_peer(record: logging.LogRecord) -> bool:
     """Whether a log record only says that a peer sent nonsense or went away: that is not our problem."""
     error = record.exc_info[1] if record.exc_info else None
     return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
@@ -100,22 +100,17 @@ class HttpServer:
         connection = self._connections.get(request.protocol)
         if connection is None or connection.accepted.is_excess:
             later = {"Retry-After": str(RETRY_AFTER_S)}
-            refusal = self._error_response(503, 50300, "The namespace has all the connections it takes.", later)
-            refusal.force_close()
-            return refusal
+            return self._refuse(503, 50300, "The namespace has all the connections it takes.", later)
         if connection.accepted.must_use_tls:
-            refusal = self._error_response(403, 40300, f"{TLS_ONLY[0].upper()}{TLS_ONLY[1:]}.")
-            refusal.force_close()
-            return refusal
+            return self._refuse(403, 40300, f"{TLS_ONLY[0].upper()}{TLS_ONLY[1:]}.")
         try:
-            refusal_or_none = self._refusal_of(request)
-            if refusal_or_none is not None:
+            refusal = self._refusal_of(request)
+            if refusal is not None:
                 if not connection.accepted.is_authenticated:
-                    refusal_or_none.force_close()  # the next attempt is another connection, and waits for its turn
-                return refusal_or_none
+                    refusal.force_close()  # the next attempt is another connection, and waits for its turn
+                return refusal
             connection.accepted.mark_authenticated()
-            refusal_or_none = await self._read(request)
-            response = refusal_or_none or await handler(request)
+            response = await self._read(request) or await handler(request)
         finally:
             connection.forget_request()
         await self._may_respond.wait()
@@ -128,12 +123,15 @@ class HttpServer:
                 await request.read()
             return None
         except TimeoutError:
-            refusal = self._error_response(408, 40800, "The request did not arrive whole in time.")
+            return self._refuse(408, 40800, "The request did not arrive whole in time.")
         except (ConnectionError, web.RequestPayloadError):
-            refusal = self._error_response(400, 40000, "The body of the request cannot be read.")
+            return self._refuse(400, 40000, "The body of the request cannot be read.")
         except web.HTTPRequestEntityTooLarge:
-            most = request.client_max_size
-            refusal = self._error_response(413, 41300, f"The body of a request has at most {most} bytes.")
+            return self._refuse(413, 41300, f"The body of a request has at most {request.client_max_size} bytes.")
+
+    def _refuse(self, status: int, sub_code: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
+        """An error response after which the connection is closed."""
+        refusal = self._error_response(status, sub_code, text, headers)
         refusal.force_close()
         return refusal
 

@@ -12,15 +12,13 @@ import errno
 import logging
 import socket
 import ssl
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
-from typing import Any, TypeAlias
 
 from twinbus.amqp.account import AccountPool
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.reserved_ports import ports_to_try
+from twinbus.broker.net.ports import Address, bind_sockets, let_restarts_in
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.broker.ops.process_memory import ClosedConnections
 from twinbus.errors import AddressInUse, TwinbusError
@@ -31,15 +29,11 @@ BACKLOG = 512
 ACCEPTS_AT_ONCE = 16
 """Then others get their turn."""
 EXCESS_MAX = 64
-"""So many over the limit are told so at a time; more are just closed."""
+"""Connections over the limit that get an answer at the same time; further ones are closed at once."""
 PAUSE_S = 0.5
 """A pause in accepting when the machine has no socket left for us."""
 CLOSING_S = 5.0
 """A connection that we closed and whose peer does not read our last bytes is aborted after once or twice that."""
-PORT_TRIES = 8
-
-Address: TypeAlias = tuple[int, Any]
-"""A family and what `bind` takes for it."""
 
 
 class Listener:
@@ -69,6 +63,7 @@ class Listener:
         self.connections: set[AcceptedConnection] = set()
         self._unauthenticated = UnauthenticatedConnections(limits.unauthenticated_connections)
         self.unauthenticated_pool = AccountPool(limits.unauthenticated_bytes_all)
+        """The memory that unauthenticated connections take together."""
         self.authenticated_pool = AccountPool(limits.held_bytes_all)
         self._host = host
         self._sockets: list[socket.socket] = []
@@ -88,7 +83,7 @@ class Listener:
                 found = await self._loop.getaddrinfo(
                     self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
                 )
-                self._sockets = bound_sockets([(family, address) for family, _, _, _, address in found])
+                self._sockets = bind_sockets([(family, address) for family, _, _, _, address in found])
             self._addresses = [(bound.family, bound.getsockname()) for bound in self._sockets]
             self.port = self._addresses[0][1][1]
 
@@ -107,7 +102,7 @@ class Listener:
         with self._explaining_errors():  # another process may have begun to listen since `bind`
             for listening in self._sockets:
                 listening.listen(BACKLOG)
-                _let_restarts_in(listening)
+                let_restarts_in(listening)
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
         self._is_listening = True
@@ -118,14 +113,14 @@ class Listener:
         """Refuse connections, but keep the port; those that are there stay."""
         if self._is_listening:
             self._close_port()
-            with contextlib.suppress(OSError):  # somebody was very quick: `resume` will say so
-                self._sockets = bound_sockets(self._addresses)
+            with contextlib.suppress(OSError):  # another process took it meanwhile: `resume` reports that
+                self._sockets = bind_sockets(self._addresses)
 
     def resume(self) -> None:
         """Take connections in again; raises `AddressInUse` if another process took the port meanwhile."""
         if not self._is_listening:
             with self._explaining_errors():
-                self._sockets = self._sockets or bound_sockets(self._addresses)
+                self._sockets = self._sockets or bind_sockets(self._addresses)
             self.listen()
 
     def _close_port(self) -> None:
@@ -196,11 +191,10 @@ class Listener:
             connection.listen()
         self._unauthenticated.add(connection)
 
-    def authenticated(self, connection: AcceptedConnection) -> None:
+    def mark_authenticated(self, connection: AcceptedConnection) -> None:
         self._unauthenticated.forget(connection)
 
     def forget(self, connection: AcceptedConnection) -> None:
-        """It is gone."""
         if connection in self.connections:
             self.connections.discard(connection)
             self._closed.add()
@@ -262,73 +256,3 @@ class UnauthenticatedConnections:
             self._count -= 1
             if not same_address:
                 del self._by_address[connection.address]
-
-
-def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
-    """A socket for each of these addresses, bound and not listening. All have the same port, also when 0 picks it."""
-    problem: OSError | None = None
-    asked = addresses[0][1][1]
-    for port in ports_to_try(asked, PORT_TRIES):
-        try:
-            named = [(family, (host, port, *rest)) for family, (host, _, *rest) in addresses]
-            return _bind_all(named, is_shared=asked != 0)
-        except OSError as error:
-            problem = error
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                break
-    assert problem is not None, "there is at least one port to try"
-    raise problem
-
-
-def reserve_port(host: str = "127.0.0.1") -> socket.socket | None:
-    """Bind a port without listening, so that no other process takes it while its server is away.
-
-    A server that is told this port can bind it as well. None where the system allows only one socket per port.
-    """
-    if sys.platform != "linux":
-        return None
-    (bound,) = bound_sockets([(socket.AF_INET, (host, 0))])
-    _let_restarts_in(bound)
-    return bound
-
-
-def _let_restarts_in(sock: socket.socket) -> None:
-    """Let another process bind this port while our old connections still end; they inherit this option."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-
-
-def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.socket]:
-    made: list[socket.socket] = []
-    port = addresses[0][1][1]
-    try:
-        for family, (host, _, *rest) in dict.fromkeys(addresses):
-            sock = _bound(family, (host, port, *rest), may_be_absent=bool(made), is_shared=is_shared)
-            if sock is not None:
-                made.append(sock)
-                port = sock.getsockname()[1]
-    except BaseException:
-        for sock in made:
-            sock.close()
-        raise
-    return made
-
-
-def _bound(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
-    """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be.
-
-    `is_shared`: others may bind it as well, until one of them listens. A port that nobody asked for need not be.
-    """
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        if is_shared:
-            _let_restarts_in(sock)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        if may_be_absent and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-            return None
-        raise
-    return sock

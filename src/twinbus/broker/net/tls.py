@@ -1,4 +1,4 @@
-"""TLS as a server offers it: whose certificate it shows, and that it is shown no longer than it is good."""
+"""TLS of a server: which certificate it shows, and how that is renewed."""
 
 from __future__ import annotations
 
@@ -16,33 +16,39 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from twinbus.broker.data_directory import make_namespace_directory
-from twinbus.broker.net.certificates import Identity, kept_identity, needed_names, passing_identity, private_key
+from twinbus.broker.net.certificates import (
+    Identity,
+    load_or_make_identity,
+    private_key,
+    server_names,
+    temporary_identity,
+)
 from twinbus.errors import OptionsError, StoreError, TwinbusError
 from twinbus.options import NamespaceOptions
 
 logger = logging.getLogger("twinbus.namespace")
 
-LOOK_AGAIN = timedelta(hours=12)
+CHECK_EVERY = timedelta(hours=12)
 """How often a running server looks whether its certificate is to be renewed, or was replaced by its owner."""
 
 
 def open_tls(options: NamespaceOptions, port: int, now: datetime) -> Tls:
     """TLS as these options want it; raises `OptionsError` or `StoreError`."""
-    certificate, key, names = options.cert, options.key_file, needed_names(options.host)
+    certificate, key, names = options.cert, options.key_file, server_names(options.host)
     if certificate is not None and key is not None:
-        return Tls(lambda _: given_identity(certificate, key), now)
+        return Tls(lambda _: read_identity(certificate, key), now)
     if options.data is not None:
-        return Tls(partial(kept_identity, make_namespace_directory(options.data, options.name), names), now)
-    home = make_passing_home(options.name, port)
-    return Tls(partial(passing_identity, home, names), now, passing_home=home)
+        return Tls(partial(load_or_make_identity, make_namespace_directory(options.data, options.name), names), now)
+    home = make_temporary_folder(options.name, port)
+    return Tls(partial(temporary_identity, home, names), now, temporary_folder=home)
 
 
-def make_passing_home(name: str, port: int) -> Path:
+def make_temporary_folder(name: str, port: int) -> Path:
     """A folder for a namespace that keeps nothing; the same for the next one of this name and port in this process."""
     path = Path(tempfile.gettempdir()) / f"twinbus-{os.getpid()}-{name.lower()}-{port}"
     try:
         path.mkdir(mode=0o700)
-    except FileExistsError:  # of a process that was killed, or of somebody else
+    except FileExistsError:  # left by a killed process, or made by another user
         return Path(tempfile.mkdtemp(prefix=f"{path.name}-"))
     except OSError as error:
         raise StoreError(f"the folder {path} for certificates cannot be made: {error.strerror}") from None
@@ -53,30 +59,30 @@ class Tls:
     """A TLS context that follows its identity, however long the server runs."""
 
     def __init__(
-        self, find_identity: Callable[[datetime], Identity], now: datetime, *, passing_home: Path | None = None
+        self, find_identity: Callable[[datetime], Identity], now: datetime, *, temporary_folder: Path | None = None
     ) -> None:
         """`find_identity` is asked again from time to time. Raises what it raises, and `OptionsError`.
 
-        `close` removes the `passing_home`.
+        `close` removes the `temporary_folder`.
         """
-        self._passing_home = passing_home
+        self._temporary_folder = temporary_folder
         self._find_identity = find_identity
         self.identity = find_identity(now)
         self._context = new_context(self.identity)
-        self._look_at = now + LOOK_AGAIN
+        self._check_at = now + CHECK_EVERY
 
     def context(self, now: datetime) -> ssl.SSLContext:
         """For the next connection."""
-        if now >= self._look_at:
-            self._look_at = now + LOOK_AGAIN
-            self._look_again(now)
+        if now >= self._check_at:
+            self._check_at = now + CHECK_EVERY
+            self._renew(now)
         return self._context
 
     def close(self) -> None:
-        if self._passing_home is not None:
-            shutil.rmtree(self._passing_home, ignore_errors=True)
+        if self._temporary_folder is not None:
+            shutil.rmtree(self._temporary_folder, ignore_errors=True)
 
-    def _look_again(self, now: datetime) -> None:
+    def _renew(self, now: datetime) -> None:
         try:
             self.identity = self._find_identity(now)
             _load(self._context, self.identity)
@@ -88,7 +94,7 @@ def new_context(identity: Identity) -> ssl.SSLContext:
     """For a server that shows this identity; raises `OptionsError` if the TLS library does not take it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])  # for those who ask; AMQP clients do not
+    context.set_alpn_protocols(["http/1.1"])  # for clients that ask; AMQP clients do not
     _load(context, identity)
     return context
 
@@ -101,7 +107,7 @@ def _load(context: ssl.SSLContext, identity: Identity) -> None:
         raise OptionsError(f"the certificate {identity.certificate} cannot be used for TLS: {reason}") from None
 
 
-def given_identity(certificate: Path, key: Path) -> Identity:
+def read_identity(certificate: Path, key: Path) -> Identity:
     """The identity in files of the user's; raises `OptionsError` if they hold none."""
     pem = _read(certificate, "certificate")
     try:

@@ -1,7 +1,7 @@
 """TLS for one accepted connection, in little memory.
 
-asyncio gives each TLS connection 256 KiB to read into, and lets twice that wait while nobody reads. That is too much
-for peers who have done nothing yet but shake hands: a thousand of them would take 275 MB.
+asyncio gives each TLS connection 256 KiB to read into, and lets twice that wait while the input is not read. That is
+too much for peers that have only done a TLS handshake: a thousand of them would take 275 MB.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class SmallTls(sslproto.SSLProtocol):
 async def accept_tls(
     sock: socket.socket, protocol: asyncio.Protocol, context: ssl.SSLContext, *, handshake_s: float, shutdown_s: float
 ) -> None:
-    """Shake hands, then let `protocol` talk; raises `OSError` if there is no TLS or not in time."""
+    """Do the TLS handshake, then connect `protocol`; raises `OSError` if it fails or takes too long."""
     loop = asyncio.get_running_loop()
-    shaken: asyncio.Future[object] = loop.create_future()
+    handshake: asyncio.Future[object] = loop.create_future()
     tls = SmallTls(
         loop,
         protocol,
         context,
-        shaken,
+        handshake,
         server_side=True,
         ssl_handshake_timeout=handshake_s,  # type: ignore[arg-type] # the stubs forget fractions
         ssl_shutdown_timeout=shutdown_s,
     )
     transport, _ = await loop.connect_accepted_socket(lambda: tls, sock)
     try:
-        await shaken
+        await handshake
     except OSError as error:
         transport.close()
         problem = str(error)
-        error.__traceback__ = error.__context__ = None  # in their frames is all that was used to shake hands
+        error.__traceback__ = error.__context__ = None  # their frames hold everything that the handshake used
     except BaseException:
         transport.close()
         raise

@@ -5,7 +5,6 @@ The copy is a data directory like any other, so to restore it is to serve it, or
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -19,8 +18,9 @@ from twinbus.broker.store.backup import back_up
 from twinbus.broker.store.locked_file import sync_path
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import OptionsError, StoreError
+from twinbus.own_files import write_whole
 
-KEPT_WITH_IT = (KEY_FILE, RULE_KEYS_FILE, CREATED_FILE, CA_FILE, CA_KEY_FILE)
+COPIED_FILES = (KEY_FILE, RULE_KEYS_FILE, CREATED_FILE, CA_FILE, CA_KEY_FILE)
 """What makes it the same namespace to its clients. The server's certificate is made anew where it is served."""
 _KINDS_SHOWN = ("queue", "topic", "subscription")
 
@@ -60,7 +60,8 @@ class SafeCopy:
             raise OptionsError(f"{target} exists already: a backup is a new directory")
         unknown = [name for name in names if not (data / name.lower() / STORE_FILE).is_file()]
         if unknown:
-            raise StoreError(f"there is no namespace {', '.join(unknown)} in {data}: it has {_listed(data)}")
+            known = ", ".join(namespaces_in(data)[:10])
+            raise StoreError(f"there is no namespace {', '.join(unknown)} in {data}: it has {known}")
         self._data, self._names, self._target = data, [name.lower() for name in names], target
         self._draft: Path | None = None
 
@@ -100,26 +101,15 @@ class SafeCopy:
             back_up(self._data / name / STORE_FILE, store)
         except StoreError as error:  # which speaks of the store, also where the copy has no room
             raise StoreError(f"the backup {self._target} cannot be made: {error}") from None
-        for file in KEPT_WITH_IT:
+        for file in COPIED_FILES:
             if (self._data / name / file).is_file():
-                _copy_private(self._data / name / file, home / file)
-        found = _looked_through(store)
+                write_whole(home / file, (self._data / name / file).read_bytes())
+        found = _count_contents(store)
         sync_path(home)
         return Copied(name, *found, store.stat().st_size)
 
 
-def _listed(data: Path) -> str:
-    return ", ".join(namespaces_in(data)[:10])
-
-
-def _copy_private(source: Path, target: Path) -> None:
-    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(source.read_bytes())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _looked_through(path: Path) -> tuple[int, int]:
+def _count_contents(path: Path) -> tuple[int, int]:
     """Open the copy as a server would; how many entities and messages it has."""
     store = SqliteStore(path)
     try:

@@ -167,11 +167,11 @@ def _read_request(line: bytes) -> tuple[str, dict[str, Any]]:
     if line.count(b"[") + line.count(b"{") > NESTING_MAX:  # before the parser's recursion is put to the test
         raise OptionsError(f"a request has at most {NESTING_MAX} lists and maps")
     try:
-        said = json.loads(line)
+        document = json.loads(line)
     except ValueError:
         raise OptionsError("a request is one line of JSON") from None
-    request = said.get("request") if isinstance(said, dict) else None
-    arguments = said.get("arguments", {}) if isinstance(said, dict) else None
+    request = document.get("request") if isinstance(document, dict) else None
+    arguments = document.get("arguments", {}) if isinstance(document, dict) else None
     if not isinstance(request, str) or not isinstance(arguments, dict):
         raise OptionsError('a request is an object with the text "request" and, if it needs them, the map "arguments"')
     return request, arguments
@@ -200,7 +200,7 @@ def _bind(path: Path) -> socket.socket:
 def _remove_stale(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise TwinbusError(f"{path} is in the way: it is no socket")
+            raise TwinbusError(f"{path} is in the way: it is not a socket")
         if _is_answered(path):
             raise AddressInUse(f"the control socket {path} is in use by another process")
         path.unlink()
@@ -223,8 +223,8 @@ class Controls:
 
     def __init__(
         self,
-        book: FaultTable,
-        premises: FaultableServer,
+        faults: FaultTable,
+        server: FaultableServer,
         *,
         directory: Path | None,
         clock: Callable[[], int],
@@ -239,7 +239,7 @@ class Controls:
         self._secrets = secrets
         self._own_directory = tempfile.TemporaryDirectory(prefix="twinbus-") if directory is None else None
         self.directory = Path(self._own_directory.name) if self._own_directory is not None else directory or Path()
-        self.switch = FaultSwitch(book, premises, write_dump=self.dump, entity_names=entity_names)
+        self.switch = FaultSwitch(faults, server, write_dump=self.dump, entity_names=entity_names)
         handler = ControlHandler(self.switch, clock=clock, write_dump=self.dump, status=status)
         self._server = ControlServer(self.directory / CONTROL_SOCKET, handler)
 

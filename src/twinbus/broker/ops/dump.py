@@ -1,6 +1,6 @@
 """Diagnostic dumps: the state of a namespace at one moment, as a file to look into later.
 
-Written before a restart and whenever somebody asks. A dump holds numbers and names, never a message, a key or a token.
+Written before a restart and on request. A dump holds numbers and names, never a message, a key or a token.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def queue_facts(queue: Queue) -> dict[str, Any]:
 
 
 def connection_facts(connection: Connection) -> dict[str, Any]:
-    """A connection and its links; who it is, not how it proved it."""
+    """A connection and its links; the name it authenticated with, not the proof."""
     links = [link for session in connection.sessions for link in session.links]
     return {
         "peer": None if connection.remote_open is None else connection.remote_open.container_id,
@@ -77,7 +77,7 @@ def write_dump(
 ) -> Path:
     """The file, new in `home`; only the newest are kept. Raises `TwinbusError` if it cannot be written.
 
-    `secrets` are blotted out wherever they turn up, in addition to everything that is named like one.
+    `secrets` are hidden wherever they occur, and so is every value whose name suggests a secret.
     """
     folder = home / DUMPS_FOLDER
     moment = time_of(now_ms)
@@ -113,7 +113,7 @@ def without_secrets(value: Any, secrets: Iterable[str] = ()) -> Any:
         case Enum():
             return without_secrets(value.value, secrets)
         case _:
-            return _blotted(str(value), secrets)
+            return _hide(str(value), secrets)
 
 
 def _is_hidden(name: str, value: object) -> bool:
@@ -121,7 +121,7 @@ def _is_hidden(name: str, value: object) -> bool:
     return _SECRET_NAME.search(name) is not None and value is not None and not isinstance(value, int | float)
 
 
-def _blotted(text: str, secrets: Iterable[str]) -> str:
+def _hide(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."

@@ -35,12 +35,12 @@ class MessageEventRecorder:
         self._record = recorder.record
         self._namespace = namespace
 
-    def began(self, entities: Iterable[MessagingEntity]) -> None:
+    def record_inventory(self, entities: Iterable[MessagingEntity]) -> None:
         """Record what is in the namespace at its start: that makes up for what a crash kept from the ledger."""
         for entity in entities:
             held = entity.active + entity.deferred + entity.scheduled
             if held:
-                place = _place(entity.row.path)
+                place = _entity_and_queue(entity.row.path)
                 self._record(
                     Event(Kind.INVENTORY, place[0], self._namespace, place[1], count=held, bytes=entity.payload_bytes)
                 )
@@ -50,11 +50,11 @@ class MessageEventRecorder:
         for event in events.all():
             if event.what is MessageEventKind.LONG_POLL and is_backlog_path(event.path):
                 continue  # it is paid for once, and a syphon records its own
-            for first, end in _pieces(event, 0, len(event.message_ids)):
+            for first, end in _ranges(event, 0, len(event.message_ids)):
                 self._record(self._event(event, first, end))
 
     def _event(self, event: MessageEvent, first: int, end: int) -> Event:
-        entity, queue = _place(event.path)
+        entity, queue = _entity_and_queue(event.path)
         sessions = event.session_ids[first:end]
         return Event(
             Kind(event.what.value),
@@ -74,7 +74,7 @@ class MessageEventRecorder:
 
     def refused(self, path: str, error: NamespaceError, now_ms: int) -> None:
         """An operation was refused because the namespace is busy."""
-        entity, queue = _place(path[:PATH_LENGTH_MAX])
+        entity, queue = _entity_and_queue(path[:PATH_LENGTH_MAX])
         until_ms = now_ms + BUSY_MS
         event = Event(
             Kind.THROTTLED,
@@ -107,7 +107,7 @@ class NamespaceLedger:
 
     def record_inventory(self, entities: Iterable[MessagingEntity]) -> None:
         if self.events is not None:
-            self.events.began(entities)
+            self.events.record_inventory(entities)
 
     def health(self) -> LedgerHealth | None:
         return None if self._ledger is None else self._ledger.health()
@@ -123,18 +123,18 @@ class NamespaceLedger:
 
 
 @lru_cache(maxsize=4096)
-def _place(path: str) -> tuple[str, str]:
+def _entity_and_queue(path: str) -> tuple[str, str]:
     """What stands in `entity`, and what in `queue`."""
     return ("", path) if is_backlog_path(path) else (path, "")
 
 
-def _pieces(event: MessageEvent, first: int, end: int) -> list[tuple[int, int]]:
+def _ranges(event: MessageEvent, first: int, end: int) -> list[tuple[int, int]]:
     """Ranges of messages that fit into one event each."""
     count = end - first
     if count <= 1 or (count <= MESSAGES_PER_EVENT_MAX and _text(event, first, end) <= TEXT_PER_EVENT_MAX):
         return [(first, end)]
     middle = first + count // 2
-    return _pieces(event, first, middle) + _pieces(event, middle, end)
+    return _ranges(event, first, middle) + _ranges(event, middle, end)
 
 
 def _text(event: MessageEvent, first: int, end: int) -> int:

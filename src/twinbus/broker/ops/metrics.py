@@ -23,14 +23,14 @@ class QueueGauge(NamedTuple):
     transfer_dead_letters: int = 0
 
 
-def gauge_of(queue: Queue) -> QueueGauge:
+def queue_gauge(queue: Queue) -> QueueGauge:
     dead, transfers = _size_of(queue.dead_letter), _size_of(queue.transfer_dead_letter)
     counts = (queue.active, queue.scheduled, queue.deferred, dead)
     return QueueGauge(queue.row.path, *counts, queue.stored_bytes, transfers)
 
 
-def _size_of(grave: Queue | None) -> int:
-    return 0 if grave is None else grave.active + grave.deferred
+def _size_of(queue: Queue | None) -> int:
+    return 0 if queue is None else queue.active + queue.deferred
 
 
 class Snapshot(NamedTuple):
@@ -78,30 +78,32 @@ def as_prometheus(snapshot: Snapshot) -> str:
             ({**namespace, "entity": reading.entity, "kind": reading.kind.value}, getattr(reading, field))
             for reading in snapshot.readings
         )
-        lines += _exposed(metric, labelled)
+        lines += _metric_lines(metric, labelled)
     states = ("active", "scheduled", "deferred", "dead_letters", "transfer_dead_letters")
     by_state = (
         ({**namespace, "entity": queue.path, "state": state}, getattr(queue, state))
         for queue in snapshot.queues
         for state in states
     )
-    lines += _exposed(_MESSAGES, by_state)
-    lines += _exposed(_STORED, (({**namespace, "entity": queue.path}, queue.stored_bytes) for queue in snapshot.queues))
-    lines += _exposed(_CONNECTIONS, [(namespace, snapshot.connections)])
-    lines += _exposed(_UNWRITTEN, [(namespace, snapshot.unwritten_bytes)])
-    lines += _exposed(_DISK_FULL, [(namespace, int(snapshot.full_disk is not None))])
+    lines += _metric_lines(_MESSAGES, by_state)
+    lines += _metric_lines(
+        _STORED, (({**namespace, "entity": queue.path}, queue.stored_bytes) for queue in snapshot.queues)
+    )
+    lines += _metric_lines(_CONNECTIONS, [(namespace, snapshot.connections)])
+    lines += _metric_lines(_UNWRITTEN, [(namespace, snapshot.unwritten_bytes)])
+    lines += _metric_lines(_DISK_FULL, [(namespace, int(snapshot.full_disk is not None))])
     return "\n".join(lines) + "\n"
 
 
-def _exposed(metric: NamespaceMetric, values: Iterable[tuple[dict[str, str], int]]) -> list[str]:
+def _metric_lines(metric: NamespaceMetric, values: Iterable[tuple[dict[str, str], int]]) -> list[str]:
     lines = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
     for labels, value in values:
-        text = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
+        text = ",".join(f'{name}="{_escape(label)}"' for name, label in labels.items())
         lines.append(f"{metric.name}{{{text}}} {value}")
     return lines
 
 
-def _escaped(label: str) -> str:
+def _escape(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

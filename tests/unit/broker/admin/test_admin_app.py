@@ -17,12 +17,11 @@ from aiohttp import ServerDisconnectedError, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from twinbus.broker.admin import app as admin_app
+from twinbus.broker.admin.admin_server import AbortConnection
 from twinbus.broker.admin.app import make_admin_app
-from twinbus.broker.admin.request_context import AbortConnection
 from twinbus.broker.core.commands import CreateQueue
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.operations import Operation
-from twinbus.broker.ops.meter import Metered
+from twinbus.broker.ops.meter import Metered, Reading
 from twinbus.errors import ConditionError, InternalError, NamespaceError, QuotaExceeded, ServerBusy, StoreUnavailable
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -146,7 +145,10 @@ async def test_requests_are_counted_for_the_entity_they_are_about(client: Client
     body = description()
     await ask(client, "PUT", "/Orders", data=body)
     await ask(client, "GET", "/$namespaceinfo")
-    assert server.counted == [(Metered.MANAGE, "orders", len(body)), (Metered.MANAGE, "", 0)]
+    assert server.meter.readings() == [
+        Reading("", Metered.MANAGE, 1, 0, 1),
+        Reading("orders", Metered.MANAGE, 1, len(body), 1),
+    ]
 
 
 async def test_other_routes_can_stand_beside_it(server: FakeAdminServer) -> None:
@@ -273,7 +275,7 @@ async def test_who_has_no_right_learns_nothing_and_does_nothing(
     status, _ = await refusal(client, method, path, headers={"Authorization": header}, data=description())
     assert status == 401
     assert names(namespace) == ["orders"]
-    assert server.counted == []
+    assert server.meter.readings() == []
 
 
 async def test_a_token_for_one_queue_opens_that_queue(client: Client, namespace: MemoryNamespace) -> None:
@@ -324,7 +326,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(
 
 
 async def test_who_is_to_be_hung_up_on_gets_no_answer(server: FakeAdminServer, client: Client) -> None:
-    async def hang_up(operation: Operation, path: str, now_ms: int) -> None:
+    async def hang_up(path: str, now_ms: int) -> None:
         raise AbortConnection
 
     server.admit = hang_up  # type: ignore[method-assign]

@@ -93,9 +93,9 @@ def test_tokens_for_several_entities_are_held_side_by_side() -> None:
     assert claims.has("b", LISTEN, 0)
     assert not claims.has("b", SEND, 0)
     assert claims.review_ms == 1_000
-    claims.reviewed(1_000)
+    claims.finish_review(1_000)
     assert claims.review_ms == 2_000
-    claims.reviewed(2_000)
+    claims.finish_review(2_000)
     assert claims.review_ms is None
 
 
@@ -105,7 +105,7 @@ def test_a_token_that_is_put_again_goes_on() -> None:
     claims.add(claim("a", until_ms=9_000), 500)
     assert claims.review_ms == 1_000
     assert claims.has("a", SEND, 1_000)
-    claims.reviewed(1_000)
+    claims.finish_review(1_000)
     assert claims.review_ms == 9_000
 
 
@@ -135,11 +135,11 @@ def test_a_token_with_the_same_rights_in_other_words_does_not() -> None:
 
 def test_who_came_in_with_a_key_needs_no_token_and_loses_nothing() -> None:
     claims = ClaimBook()
-    claims.enter(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
+    claims.set_login(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
     assert claims.has("anything", LISTEN, 10**15)
     assert claims.review_ms is None
     claims.add(claim("", SEND), 0)
-    claims.reviewed(1_000)
+    claims.finish_review(1_000)
     assert claims.has("anything", LISTEN, 1_000)
     assert not claims.has("anything", SEND, 1_000)
 

@@ -131,7 +131,7 @@ def test_what_makes_no_sense_is_refused_with_what_would(values: dict[str, Any], 
     ],
 )
 def test_a_scope_covers_what_it_names(scope: Scope, inside: list[str | None], outside: list[str | None]) -> None:
-    covers = scope.matcher().covers
+    covers = scope.compile()
     assert [entity for entity in inside if not covers(entity)] == []
     assert [entity for entity in outside if covers(entity)] == []
 

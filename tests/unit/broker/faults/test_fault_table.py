@@ -9,7 +9,8 @@ import pytest
 
 from twinbus.broker.faults.catalogue import read_fault
 from twinbus.broker.faults.decisions import PROCEED, Drop, FaultDecision, Ignore, Proceed, Refuse
-from twinbus.broker.faults.fault_table import FAULTS_MAX, FaultTable, Reachability
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FAULTS_MAX, FaultTable
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.operations import Operation
 from twinbus.errors import TwinbusError
@@ -122,16 +123,16 @@ def test_a_request_needs_the_ability_it_stands_for(kind: str, lost: list[str], k
 @pytest.mark.parametrize(
     ("how", "decision", "reach"),
     [
-        ("refuse", Drop(), Reachability.REFUSING),
-        ("drop", Drop(), Reachability.DROPPING),
-        ("silent", Ignore(), Reachability.SILENT),
+        ("refuse", Drop(), OutageMode.REFUSE),
+        ("drop", Drop(), OutageMode.DROP),
+        ("silent", Ignore(), OutageMode.SILENT),
     ],
 )
 def test_a_namespace_that_cannot_be_reached_cannot_in_anything(
-    how: str, decision: FaultDecision, reach: Reachability
+    how: str, decision: FaultDecision, reach: OutageMode
 ) -> None:
     table = table_with(fault("unreachable", how=how))
-    assert table.reachability() is reach
+    assert table.outage() is reach
     for operation in Operation:
         assert table.decide(operation, None, NOW) == table.decide(operation, "orders", NOW) == decision
 
@@ -139,7 +140,7 @@ def test_a_namespace_that_cannot_be_reached_cannot_in_anything(
 @pytest.mark.parametrize(("how", "decision"), [("drop", Drop()), ("silent", Ignore())])
 def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(how: str, decision: FaultDecision) -> None:
     table = table_with(fault("unreachable", "orders", how=how))
-    assert table.reachability() is Reachability.OPEN
+    assert table.outage() is None
     assert table.decide(CONNECT, None, NOW) is PROCEED
     assert touched(table, "invoices") == set()
     assert {table.decide(operation, "orders", NOW) for operation in Operation} == {decision}
@@ -249,10 +250,10 @@ def test_a_restarting_group_is_unavailable_then_slow_then_well() -> None:
 
 def test_a_restarting_namespace_has_its_port_closed() -> None:
     table = table_with(fault("restart", length_ms=5_000))
-    assert table.reachability() is Reachability.REFUSING
+    assert table.outage() is OutageMode.REFUSE
     assert table.decide(SEND, "orders", NOW) == Drop()
     table.advance(NOW + 5_000)
-    assert table.reachability() is Reachability.OPEN
+    assert table.outage() is None
 
 
 # --- several ---

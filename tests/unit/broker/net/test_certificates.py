@@ -14,19 +14,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from twinbus.broker.net.certificates import Identity, kept_identity, needed_names, passing_identity
-from twinbus.broker.net.tls import LOOK_AGAIN, Tls, given_identity, make_passing_home, new_context, open_tls
+from twinbus.broker.net.certificates import Identity, load_or_make_identity, server_names, temporary_identity
+from twinbus.broker.net.tls import CHECK_EVERY, Tls, make_temporary_folder, new_context, open_tls, read_identity
 from twinbus.errors import OptionsError, StoreError
 from twinbus.options import NamespaceOptions
 
 NOW = datetime.now(UTC)
-NAMES = needed_names("127.0.0.1")
+NAMES = server_names("127.0.0.1")
 YEAR = timedelta(days=365)
 
 
 @pytest.fixture
 def identity(tmp_path: Path) -> Identity:
-    return kept_identity(tmp_path, NAMES, NOW)
+    return load_or_make_identity(tmp_path, NAMES, NOW)
 
 
 def certificate_in(path: Path) -> x509.Certificate:
@@ -63,7 +63,7 @@ def test_a_client_that_trusts_another_authority_does_not_take_it(identity: Ident
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(identity, "localhost", ca=kept_identity(other, NAMES, NOW).ca)
+        shake_hands(identity, "localhost", ca=load_or_make_identity(other, NAMES, NOW).ca)
 
 
 def test_openssl_finds_nothing_wrong(identity: Identity) -> None:
@@ -82,7 +82,7 @@ def test_keys_are_for_their_owner_only_and_nothing_else_is_left(identity: Identi
 
 def test_the_second_start_changes_nothing(identity: Identity, tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert kept_identity(tmp_path, NAMES, NOW + timedelta(days=300)) == identity
+    assert load_or_make_identity(tmp_path, NAMES, NOW + timedelta(days=300)) == identity
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -92,7 +92,7 @@ def test_a_certificate_that_is_not_good_for_long_is_made_anew_by_the_same_author
 ) -> None:
     assert identity.ca is not None
     authority, old = identity.ca.read_bytes(), certificate_in(identity.certificate)
-    new = certificate_in(kept_identity(tmp_path, NAMES, NOW + later).certificate)
+    new = certificate_in(load_or_make_identity(tmp_path, NAMES, NOW + later).certificate)
     assert new.serial_number != old.serial_number
     assert new.not_valid_before_utc <= NOW + later <= new.not_valid_after_utc - timedelta(days=300)
     assert identity.ca.read_bytes() == authority
@@ -100,7 +100,7 @@ def test_a_certificate_that_is_not_good_for_long_is_made_anew_by_the_same_author
 
 def test_a_server_with_another_name_gets_another_certificate(identity: Identity, tmp_path: Path) -> None:
     authority = certificate_in(tmp_path / "ca.pem")
-    shake_hands(kept_identity(tmp_path, needed_names("bus.example"), NOW), "bus.example")
+    shake_hands(load_or_make_identity(tmp_path, server_names("bus.example"), NOW), "bus.example")
     assert certificate_in(tmp_path / "ca.pem") == authority
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_certificate_is_made_anew(
     identity: Identity, tmp_path: Path, broken: str, content: bytes | None
 ) -> None:
     (tmp_path / broken).unlink() if content is None else (tmp_path / broken).write_bytes(content)
-    shake_hands(kept_identity(tmp_path, NAMES, NOW), "localhost")
+    shake_hands(load_or_make_identity(tmp_path, NAMES, NOW), "localhost")
 
 
 @pytest.mark.parametrize("broken", ["ca.pem", "ca-key.pem"])
@@ -119,30 +119,30 @@ def test_a_damaged_authority_is_not_replaced_behind_the_clients_backs(
 ) -> None:
     (tmp_path / broken).write_bytes(b"nonsense")
     with pytest.raises(StoreError, match=r"put back ca\.pem and ca-key\.pem, or remove both"):
-        kept_identity(tmp_path, NAMES, NOW)
+        load_or_make_identity(tmp_path, NAMES, NOW)
     (tmp_path / "ca.pem").unlink()
-    shake_hands(kept_identity(tmp_path, NAMES, NOW), "localhost")
+    shake_hands(load_or_make_identity(tmp_path, NAMES, NOW), "localhost")
 
 
 def test_the_key_of_another_authority_is_noticed(identity: Identity, tmp_path: Path) -> None:
     (tmp_path / "ca-key.pem").write_bytes(identity.key.read_bytes())
     with pytest.raises(StoreError, match="do not belong together"):
-        kept_identity(tmp_path, NAMES, NOW)
+        load_or_make_identity(tmp_path, NAMES, NOW)
 
 
 def test_an_authority_that_has_come_to_its_end_is_replaced(identity: Identity, tmp_path: Path) -> None:
     old = certificate_in(tmp_path / "ca.pem")
-    kept_identity(tmp_path, NAMES, old.not_valid_after_utc - timedelta(days=10))
+    load_or_make_identity(tmp_path, NAMES, old.not_valid_after_utc - timedelta(days=10))
     assert certificate_in(tmp_path / "ca.pem") != old
 
 
 def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
-        kept_identity(tmp_path / "missing", NAMES, NOW)
+        load_or_make_identity(tmp_path / "missing", NAMES, NOW)
 
 
 def test_a_name_that_means_every_address_is_no_name() -> None:
-    assert needed_names("0.0.0.0") == needed_names("::") == needed_names("localhost")
+    assert server_names("0.0.0.0") == server_names("::") == server_names("localhost")
 
 
 # --- in memory ---
@@ -163,11 +163,11 @@ def test_namespaces_that_keep_nothing_share_an_authority_and_leave_no_folder() -
 
 
 def test_the_next_namespace_of_the_same_name_and_port_has_the_same_folder() -> None:
-    first = make_passing_home("contoso", 1)
+    first = make_temporary_folder("contoso", 1)
     first.rmdir()
-    assert make_passing_home("contoso", 1) == first
-    shake_hands(passing_identity(first, NAMES, NOW), "localhost")
-    Tls(lambda now: passing_identity(first, NAMES, now), NOW, passing_home=first).close()
+    assert make_temporary_folder("contoso", 1) == first
+    shake_hands(temporary_identity(first, NAMES, NOW), "localhost")
+    Tls(lambda now: temporary_identity(first, NAMES, now), NOW, temporary_folder=first).close()
     assert not first.exists()
 
 
@@ -178,11 +178,11 @@ def test_a_given_certificate_that_signed_itself_is_what_clients_have_to_trust(
     identity: Identity, tmp_path: Path
 ) -> None:
     assert identity.ca is not None
-    assert given_identity(identity.ca, tmp_path / "ca-key.pem").ca == identity.ca
+    assert read_identity(identity.ca, tmp_path / "ca-key.pem").ca == identity.ca
 
 
 def test_a_given_certificate_of_somebody_else_needs_no_file(identity: Identity) -> None:
-    given = given_identity(identity.certificate, identity.key)
+    given = read_identity(identity.certificate, identity.key)
     assert given.ca is None
     shake_hands(given, "localhost", ca=identity.ca)
 
@@ -191,7 +191,7 @@ def test_a_chain_that_ends_with_its_root_is_what_clients_have_to_trust(identity:
     assert identity.ca is not None
     chain = tmp_path / "chain.pem"
     chain.write_bytes(identity.certificate.read_bytes() + identity.ca.read_bytes())
-    given = given_identity(chain, identity.key)
+    given = read_identity(chain, identity.key)
     assert given.ca == chain
     shake_hands(given, "localhost")
 
@@ -220,16 +220,16 @@ def test_given_files_that_are_no_identity_are_reported_in_one_line(identity: Ide
         (identity.certificate, tmp_path / "ca-key.pem", "does not belong to the certificate"),
     ]:
         with pytest.raises(OptionsError, match=complaint):
-            given_identity(certificate, key_file)
+            read_identity(certificate, key_file)
 
 
 # --- while a server runs ---
 
 
 def test_a_running_server_renews_its_certificate(tmp_path: Path) -> None:
-    tls = Tls(lambda now: kept_identity(tmp_path, NAMES, now), NOW)
+    tls = Tls(lambda now: load_or_make_identity(tmp_path, NAMES, now), NOW)
     context, serial = tls.context(NOW), certificate_in(tls.identity.certificate).serial_number
-    assert tls.context(NOW + LOOK_AGAIN) is context
+    assert tls.context(NOW + CHECK_EVERY) is context
     assert certificate_in(tls.identity.certificate).serial_number == serial
     assert tls.context(NOW + YEAR) is context
     assert certificate_in(tls.identity.certificate).serial_number != serial
@@ -238,8 +238,8 @@ def test_a_running_server_renews_its_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_was_spoiled_meanwhile_does_not_end_a_running_server(
     identity: Identity, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = Tls(lambda _: given_identity(identity.certificate, identity.key), NOW)
+    tls = Tls(lambda _: read_identity(identity.certificate, identity.key), NOW)
     identity.certificate.unlink()
     with caplog.at_level(logging.WARNING):
-        assert tls.context(NOW + LOOK_AGAIN) is tls.context(NOW)
+        assert tls.context(NOW + CHECK_EVERY) is tls.context(NOW)
     assert "the old certificate stays in use" in caplog.text

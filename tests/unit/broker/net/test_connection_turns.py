@@ -26,7 +26,7 @@ async def test_a_connection_that_may_go_on_in_the_middle_of_its_step_is_in_line_
             while not link.attached:
                 writer.write(peer.take_output())
                 peer.receive(await reader.read(65536), 0)
-        after_action, enqueue = server.after_action, server.turns.enqueue
+        after_action, enqueue = server.amqp.after_action, server.amqp.turns.enqueue
         must_wait = [True]
 
         def relieved() -> None:
@@ -38,19 +38,19 @@ async def test_a_connection_that_may_go_on_in_the_middle_of_its_step_is_in_line_
         def counted(source: Any) -> None:
             nonlocal most
             enqueue(source)
-            most = max(most, [each[2] for each in server.turns._authenticated].count(source))
+            most = max(most, [each[2] for each in server.amqp.turns._authenticated].count(source))
 
-        server.must_wait_for_disk = lambda sender: must_wait[0]  # type: ignore[method-assign]
-        server.after_action = relieved  # type: ignore[method-assign]
-        server.turns.enqueue = counted  # type: ignore[method-assign]
+        server.amqp.must_wait_for_disk = lambda sender: must_wait[0]  # type: ignore[method-assign]
+        server.amqp.after_action = relieved
+        server.amqp.turns.enqueue = counted  # type: ignore[method-assign]
         for _ in range(20):
             link.send(encode_message(data=b"x"), tag=b"t")
         writer.write(peer.take_output())
         for _ in range(20):
             await asyncio.sleep(0.002)
         must_wait[0] = False
-        server.after_action = after_action  # type: ignore[method-assign]
-        server.after_action()
+        server.amqp.after_action = after_action
+        server.amqp.after_action()
         answered = 0
         async with asyncio.timeout(30):
             while answered < 20:

@@ -16,7 +16,8 @@ from steady_time import steady_time
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net import listener as listener_module
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
-from twinbus.broker.net.listener import Listener, UnauthenticatedConnections, bound_sockets
+from twinbus.broker.net.listener import Listener, UnauthenticatedConnections
+from twinbus.broker.net.ports import bind_sockets
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 
@@ -153,7 +154,7 @@ async def test_all_addresses_of_a_name_get_the_same_port() -> None:
 
 def test_one_port_is_found_for_all_addresses() -> None:
     addresses = [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("127.0.0.2", 0))]
-    sockets = bound_sockets([*addresses, addresses[0]])
+    sockets = bind_sockets([*addresses, addresses[0]])
     names = [bound.getsockname() for bound in sockets]
     for bound in sockets:
         bound.close()

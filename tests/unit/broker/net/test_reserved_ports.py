@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 
-from twinbus.broker.net import reserved_ports as ports
-from twinbus.broker.net.listener import bound_sockets
-from twinbus.broker.net.reserved_ports import FIRST, lasting_port, ports_to_try
+from twinbus.broker.net import ports
+from twinbus.broker.net.ports import FIRST, bind_sockets, lasting_port, ports_to_try
 
 ANY = (socket.AF_INET, ("127.0.0.1", 0))
 
@@ -47,36 +46,37 @@ def test_where_nobody_says_which_they_are_it_is_the_usual_ones(system_range: Pat
 
 
 def test_a_port_that_is_asked_for_is_the_only_one() -> None:
-    assert list(ports_to_try(5672, 8)) == [5672]
+    assert list(ports_to_try(5672)) == [5672]
 
 
 def test_who_asks_for_any_port_gets_one_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "lasting_port", iter([11_000, 12_000]).__next__)
-    assert list(ports_to_try(0, 2)) == [11_000, 12_000, 0, 0]
+    monkeypatch.setattr(ports, "PORT_TRIES", 2)
+    assert list(ports_to_try(0)) == [11_000, 12_000, 0, 0]
 
 
 def test_a_port_that_is_taken_is_passed_over_and_at_last_the_system_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(ports, "lasting_port", lambda: taken.getsockname()[1])
-        (found,) = bound_sockets([ANY])
+        (found,) = bind_sockets([ANY])
         with found:
             assert found.getsockname()[1] not in (0, taken.getsockname()[1])
         monkeypatch.setattr(ports, "lasting_port", iter([taken.getsockname()[1], 0]).__next__)
-        (found,) = bound_sockets([ANY])
+        (found,) = bind_sockets([ANY])
         found.close()
         with pytest.raises(OSError, match="in use") as refused:
-            bound_sockets([(socket.AF_INET, taken.getsockname())])
+            bind_sockets([(socket.AF_INET, taken.getsockname())])
     assert refused.value.errno == errno.EADDRINUSE
 
 
 def test_a_port_that_nobody_asked_for_is_picked_once_also_before_anybody_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (first,) = bound_sockets([ANY])
+    (first,) = bind_sockets([ANY])
     with first:
         port = first.getsockname()[1]
         monkeypatch.setattr(ports, "lasting_port", lambda: port)
-        (second,) = bound_sockets([ANY])
+        (second,) = bind_sockets([ANY])
         with second:
             assert second.getsockname()[1] != port
 
@@ -86,10 +86,10 @@ def test_a_reserved_port_is_free_for_the_server_that_is_given_it_and_for_no_othe
 ) -> None:
     port = free_port()
     monkeypatch.setattr(ports, "lasting_port", lambda: port)
-    (other,) = bound_sockets([ANY])
+    (other,) = bind_sockets([ANY])
     with other:
         assert other.getsockname()[1] != port
     for _ in range(2):  # it may come again
-        (bound,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", port))])
+        (bound,) = bind_sockets([(socket.AF_INET, ("127.0.0.1", port))])
         with bound:
             bound.listen(1)

@@ -272,7 +272,7 @@ def test_a_backlog_queue_is_no_entity_that_messages_are_for(harness: Recorded) -
 def test_a_restart_begins_with_what_is_there(harness: Recorded) -> None:
     harness.send("a", "b")
     harness.restart()
-    harness.recorder.began(harness.gate.machine.registry.all())
+    harness.recorder.record_inventory(harness.gate.machine.registry.all())
     inventory = harness.only(Kind.INVENTORY)
     assert (inventory.entity, inventory.count) == (QUEUE, 2)
     assert inventory.bytes == harness.queue.payload_bytes

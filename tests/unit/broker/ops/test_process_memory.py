@@ -43,10 +43,10 @@ async def come_and_go(server: NamespaceServer) -> weakref.ref[object]:
     """Connect, and hang up when the server has noticed; what the server had for it, until that is gone."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"AMQP\x03\x01\x00\x00")
-    while not server.amqp_connections:
+    while not server.amqp.connections:
         await asyncio.sleep(0.001)
-    wire: weakref.ref[object] = weakref.ref(next(iter(server.amqp_connections)))
+    wire: weakref.ref[object] = weakref.ref(next(iter(server.amqp.connections)))
     writer.transport.abort()
-    while server.amqp_connections:
+    while server.amqp.connections:
         await asyncio.sleep(0.001)
     return wire

@@ -1,4 +1,4 @@
-"""The administration's view of a running server."""
+"""The namespace as its administration needs it: rights, faults, the meter, and commands that are carried out."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import TypeVar, assert_never
 
 from aiohttp import web
 
-from twinbus.broker.admin.request_context import AbortConnection
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.faults.decisions import Drop, Ignore, Proceed, Refuse
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.operations import Operation, Refused, Right
 from twinbus.broker.ops.meter import Metered
-from twinbus.errors import NamespaceError, ServerBusy
+from twinbus.errors import ServerBusy
 
 R = TypeVar("R")
 
 
-class ServerInfo:
-    """Implements `AdminHouse` for a server."""
+class AbortConnection(Exception):
+    """Abort the connection instead of answering."""
 
+
+class AdminServer:
     def __init__(
         self,
         name: str,
         gate: CommitGate,
         context: ConnectionContext,
-        clock: Callable[[], int],
         after_action: Callable[[], None],
         created_at_ms: int,
     ) -> None:
         self.name = name
         self.created_at_ms = created_at_ms
         self.message_bytes_max = context.limits.message_bytes_max
-        self.clock = clock
+        self.clock = context.clock
         self._gate = gate
         self._context = context
         self._after_action = after_action
 
     def base_url(self, request: web.BaseRequest) -> str:
+        """`https://host:port` as the client connected: addresses in documents begin with it."""
         return f"{request.scheme}://{request.host}"
 
     async def ask(self, command: Command[R]) -> R:
+        """Carry out a command and wait until its reply is durable; raises the error if it is refused."""
         replied: asyncio.Future[R | Refused] = asyncio.get_running_loop().create_future()
 
         def take(reply: R | Refused) -> None:
@@ -58,29 +60,30 @@ class ServerInfo:
         return reply
 
     def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
+        """Raise `Unauthorized` unless the headers grant the right to a path (decoded, without its query)."""
         self._context.authority.authorize_http(headers.get("Authorization"), path, right, now_ms)
 
-    async def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
+    async def admit(self, path: str, now_ms: int) -> None:
+        """Apply faults: wait as they say, and raise the error to answer with, or `AbortConnection`."""
         faults = self._context.faults
         if faults.is_quiet:
-            return None
-        decision = faults.decide(operation, path or None, now_ms)
+            return
+        decision = faults.decide(Operation.ADMIN, path or None, now_ms)
         match decision:
             case Proceed(delay_ms=delay_ms):
                 await asyncio.sleep(delay_ms / 1000)
-                return None
             case Refuse(error=error, delay_ms=delay_ms):
                 if isinstance(error, ServerBusy):
                     self._context.report_busy(path, error)
                 await asyncio.sleep(delay_ms / 1000)
-                return error
+                raise error
             case Drop():
                 raise AbortConnection
             case Ignore():
                 await asyncio.Event().wait()  # nothing sets it: waits until the request is cancelled
-                return None
             case _:
                 assert_never(decision)
 
-    def count(self, kind: Metered, path: str, size: int) -> None:
-        self._context.meter.count(kind, path.lower(), size)
+    def count(self, path: str, size: int) -> None:
+        """Count a request about an entity (lower-case path; empty: the namespace)."""
+        self._context.meter.count(Metered.MANAGE, path, size)

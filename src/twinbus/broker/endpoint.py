@@ -1,0 +1,147 @@
+"""Where a namespace is reached: one port that serves AMQP and HTTP, with TLS or without.
+
+Faults can close it, reset its connections, or make it silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiohttp.web import Application
+
+from twinbus.broker.admin.error_responses import REFUSE, error_response
+from twinbus.broker.faults.effects import OutageMode
+from twinbus.broker.faults.fault_table import FaultTable
+from twinbus.broker.limits import ServerLimits
+from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
+from twinbus.broker.net.amqp_connection import AmqpConnection
+from twinbus.broker.net.amqp_server import AmqpServer
+from twinbus.broker.net.http_server import HttpServer
+from twinbus.broker.net.listener import Listener
+from twinbus.broker.net.sniffer import ConnectionProtocol
+from twinbus.broker.net.tls import Tls, names_in, open_tls, read_identity
+from twinbus.connection_string import EVERY_ADDRESS
+from twinbus.errors import TwinbusError
+from twinbus.options import NamespaceOptions
+
+logger = logging.getLogger("twinbus.namespace")
+
+PORT_PAUSE_S = 1.0
+
+
+class Endpoint:
+    """`bind` it, `open` it with what is served there, `listen`; then `close` it."""
+
+    def __init__(self, options: NamespaceOptions, limits: ServerLimits, faults: FaultTable) -> None:
+        self._options = options
+        self._limits = limits
+        self._faults = faults
+        self._tls: Tls | None = None
+        self._http: HttpServer | None = None
+        self.listener = Listener(
+            options.host,
+            options.port,
+            limits=limits,
+            handlers={
+                ConnectionProtocol.AMQP: lambda accepted: AmqpConnection(self._amqp, accepted),
+                ConnectionProtocol.HTTP: self._http_handler,
+            },
+            tls_context=self._tls_context,
+            tls_only=options.tls_only,
+            is_dropping=lambda: faults.outage() is OutageMode.DROP,
+        )
+
+    async def bind(self) -> None:
+        """Bind the port without listening; harmless when it is bound. Raises a `TwinbusError`."""
+        self._loop = asyncio.get_running_loop()
+        if self._options.cert is not None and self._options.key_file is not None:
+            read_identity(self._options.cert, self._options.key_file)  # now, to report what is wrong with them
+        await self.listener.bind()
+
+    async def open(self, amqp: AmqpServer, app: Application) -> None:
+        """What is served on the port from now on; raises a `TwinbusError` if there is no certificate for TLS."""
+        self._amqp = amqp
+        self._tls = await asyncio.to_thread(open_tls, self._options, self.listener.port, datetime.now(UTC))
+        self._http = HttpServer(app, self._limits, app[REFUSE], error_response)
+        await self._http.open()
+
+    def listen(self) -> None:
+        self.listener.listen()
+        if not self.listener.is_tls_only and not self.listener.is_for_this_machine:
+            logger.warning(
+                "namespace %s can be reached from other machines without TLS: keys and messages can be read on the way",
+                self._options.name,
+            )
+
+    async def close(self) -> None:
+        """Accept nothing more, and answer the HTTP requests under way; AMQP connections stay."""
+        self.listener.close()
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def forget_certificate(self) -> None:
+        """Remove a certificate that was made for this run."""
+        if self._tls is not None:
+            self._tls.close()
+
+    # --- HTTP and TLS ---
+
+    def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
+        assert self._http is not None
+        return self._http.handler_of(accepted)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        assert self._tls is not None
+        return self._tls.context(datetime.now(UTC))
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        return None if self._tls is None else self._tls.identity.ca
+
+    def reachable_host(self) -> str:
+        """A host to connect to: over TLS one that the given certificate names."""
+        host = self._options.host
+        if self.listener.is_tls_only and self._tls is not None and self._options.cert is not None:
+            named = names_in(self._tls.identity.certificate)
+            if named and host not in named:
+                return named[0]
+        return EVERY_ADDRESS.get(host, host)
+
+    # --- faults, see `FaultableServer` ---
+
+    def pause_listening(self) -> None:
+        self.listener.pause()
+
+    def resume_listening(self) -> None:
+        """Accept connections again, as soon as the port is free: another process may have taken it."""
+        try:
+            self.listener.resume()
+        except TwinbusError as error:
+            logger.warning("namespace %s has no port and tries again: %s", self._options.name, error)
+            self._loop.call_later(PORT_PAUSE_S, self._resume_if_wanted)
+
+    def _resume_if_wanted(self) -> None:
+        if self._http is not None and self._faults.outage() is not OutageMode.REFUSE:
+            self.resume_listening()
+
+    def drop_connections(self) -> None:
+        self.listener.drop_connections()
+
+    def go_silent(self) -> None:
+        self.listener.go_silent()
+        if self._http is not None:
+            self._http.go_silent()
+
+    def speak_again(self) -> None:
+        if self._http is not None:
+            self._http.speak_again()
+        self.listener.speak_again()
+
+    def faults_changed(self) -> None:
+        self._amqp.faults_changed()
