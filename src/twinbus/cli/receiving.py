@@ -119,14 +119,14 @@ class MessageReceiver:
         self._do(self._attempt_s, lambda: self.receiver.abandon_message(message))
 
     def close(self) -> None:
-        from twinbus.client.sdk.deadline import within
+        from twinbus.client.sdk.abandonable_threads import within
 
         with contextlib.suppress(Exception):
             within(GOODBYE_S, self.receiver.close)
         self._wire.close()
 
     def _do(self, deadline_s: float, act: Callable[[], Result]) -> Result:
-        from twinbus.client.sdk.deadline import within
+        from twinbus.client.sdk.abandonable_threads import within
         from twinbus.client.sdk.failures import describe
 
         try:

@@ -304,8 +304,18 @@ class LinkOpener:
         self._links.setdefault(client, WeakRegister()).add(link)
         return link
 
-    async def try_receiver(self, client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        await ReceiverProbe.open(client, entity, deadline_s=deadline_s)
+    async def try_link(
+        self, client: ServiceBusClient, entity: str, *, listens: bool, deadline_s: float
+    ) -> Failure | None:
+        """None if a link opens, to send or to listen; otherwise why not. Leaves nothing open."""
+        try:
+            if listens:
+                await try_receiver(client, entity, deadline_s=deadline_s)
+            else:
+                (await self.open(client, entity, deadline_s=deadline_s)).discard()
+        except LinkFailed as failed:
+            return failed.failure
+        return None
 
     def end(self, client: ServiceBusClient) -> None:
         """No link of this client opens any more; whoever uses one learns that it ended."""
@@ -336,15 +346,11 @@ async def close_client(client: ServiceBusClient) -> None:
             logger.debug("the SDK could not close %r", each, exc_info=True)
 
 
-class ReceiverProbe:
-    """Whether a queue can be listened to: a receiver that is opened and closed, and takes nothing."""
-
-    @staticmethod
-    async def open(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
-        wire = await _open_within(receiver, entity, deadline_s)
-        _close_elsewhere(receiver, wire, is_polite=True)
+async def try_receiver(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
+    """Open and close a receiver, which takes nothing; raises `LinkFailed` if it does not open within this time."""
+    receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
+    wire = await _open_within(receiver, entity, deadline_s)
+    _close_elsewhere(receiver, wire, is_polite=True)
 
 
 def cancellations() -> Callable[[], int]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,14 +22,12 @@ from twinbus.client.inspection.peek import peek_depth
 from twinbus.client.inspection.reports import EntityReport, Inspection, QueueReport, SideReport
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.sdk.abandonable_threads import leavable_pool
-from twinbus.client.sdk.failures import LinkFailed
-from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.client.setup import findings
 from twinbus.client.setup.administration import LINKS_AT_ONCE, admin_deadline, admin_failure, plan_for
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.preparation import OUT_OF_REACH
 from twinbus.client.setup.queue_settings import settings_of, shut_by
-from twinbus.client.sync.links import SenderLink
+from twinbus.client.sync.links import LinkOpener
 from twinbus.client.sync.provisioner import every_page
 from twinbus.errors import OptionsError, PairingError
 from twinbus.pairing import envelope
@@ -78,7 +77,7 @@ def inspect(
     try:
         return inspector.look(earlier, entities)
     finally:
-        inspector.close()
+        inspector.opener.hang_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +115,13 @@ class _Inspector:
     ) -> None:
         self._plan, self._primary, self._secondary = plan, primary, secondary
         self._attempt_s, self._admin_s, self._messages_max = attempt_s, admin_s, messages_max
-        self._watchdog = Watchdog()
+        self.opener = LinkOpener()
+        self._peek = partial(peek_depth, deadline_s=attempt_s, watchdog=self.opener.watchdog)
         self._cost = LookCounter()
         self._met: Counter[str] = Counter()
         """Messages that were seen in the backlog, by the entity they are for. Several threads count."""
         self._met_count = 0
         self._lock = threading.Lock()
-
-    def close(self) -> None:
-        self._watchdog.stop()
 
     def look(self, earlier: Inspection | None, entities: Collection[str] | None) -> Inspection:
         now, paths = time.time(), list(self._plan.paths.values())
@@ -152,7 +149,7 @@ class _Inspector:
             knocked = answer.result()
             asked = EntityLook()
             if entities is not None:
-                asker = EntityAsker(self._primary, here, self._watchdog, self._attempt_s, self._admin_s)
+                asker = EntityAsker(self._primary, here, self.opener, self._attempt_s, self._admin_s)
                 met = [path for path, _ in self._met.most_common(MET_MAX)]
                 before = () if earlier is None else [entity.entity for entity in earlier.entities]
                 asked = asker.look(entities, met, knocked, pool, before)
@@ -191,33 +188,26 @@ class _Inspector:
         """Counted by peeking, if the queue itself can be read."""
         if not report.is_readable:
             return report
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": self._cost}
-        depth = peek_depth(client, report.path + DEAD_LETTER_QUEUE, SAMPLE, **options)
+        depth = self._peek(client, report.path + DEAD_LETTER_QUEUE, SAMPLE, cost=self._cost)
         if isinstance(depth, Failure):
             return report
         return replace(report, dead_letters=depth.messages, dead_letters_at_least=depth.at_least)
 
     def _knock(self, client: ServiceBusClient, path: str) -> Failure | None:
-        try:
-            SenderLink.open(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog).discard()
-        except LinkFailed as failed:
-            return failed.failure
-        return None
+        return self.opener.try_link(client, path, listens=False, deadline_s=self._attempt_s)
 
     def _knock_at_home(self, client: ServiceBusClient, path: str) -> Failure | None:
         """A key that may not send may still listen: only one that may do neither is refused."""
         answer = self._knock(client, path)
         if answer is None or answer.kind is not FailureKind.UNAUTHORISED:
             return answer
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": LookCounter()}
-        depth = peek_depth(client, path, 1, **options)
+        depth = self._peek(client, path, 1, cost=LookCounter())
         return depth if isinstance(depth, Failure) else None
 
     def _depth(self, client: ServiceBusClient, path: str, why: Failure | None, most: int) -> Depth | Failure:
         if why is not None and why.kind in NOBODY_HOME:
             return why
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": self._cost}
-        return peek_depth(client, path, most, met=self._meet, **options)
+        return self._peek(client, path, most, cost=self._cost, met=self._meet)
 
     def _list(self, why: Failure | None) -> _Listing:
         if why is not None and why.kind in OUT_OF_REACH:

@@ -10,8 +10,7 @@ from threading import get_ident as caller
 from time import sleep
 from typing import Any, TypeVar
 
-from twinbus.client.sdk.abandonable_threads import leavable_pool
-from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.abandonable_threads import leavable_pool, within
 
 __all__ = [
     "Event",

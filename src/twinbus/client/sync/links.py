@@ -160,7 +160,7 @@ class LinkOpener:
     """Opens links of one paired client, and takes them away when it ends."""
 
     def __init__(self) -> None:
-        self._watchdog = Watchdog()
+        self.watchdog = Watchdog()
         self._links: WeakRegister[SenderLink] = WeakRegister()
 
     def open(
@@ -173,12 +173,20 @@ class LinkOpener:
         heard: Heard | None = None,
     ) -> SenderLink:
         """As `SenderLink.open`."""
-        link = SenderLink.open(client, entity, deadline_s=deadline_s, watchdog=self._watchdog, name=name, heard=heard)
+        link = SenderLink.open(client, entity, deadline_s=deadline_s, watchdog=self.watchdog, name=name, heard=heard)
         self._links.add(link)
         return link
 
-    def try_receiver(self, client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        ReceiverProbe.open(client, entity, deadline_s=deadline_s, watchdog=self._watchdog)
+    def try_link(self, client: ServiceBusClient, entity: str, *, listens: bool, deadline_s: float) -> Failure | None:
+        """None if a link opens, to send or to listen; otherwise why not. Leaves nothing open."""
+        try:
+            if listens:
+                try_receiver(client, entity, deadline_s=deadline_s, watchdog=self.watchdog)
+            else:
+                self.open(client, entity, deadline_s=deadline_s).discard()
+        except LinkFailed as failed:
+            return failed.failure
+        return None
 
     def end(self, client: ServiceBusClient) -> None:
         """Threads that open or use links of this client go on until they have ended, or `hang_up`."""
@@ -187,7 +195,7 @@ class LinkOpener:
         """Take away every link, also those of senders that were forgotten instead of closed."""
         for link in self._links.all():
             link.discard()
-        self._watchdog.stop()
+        self.watchdog.stop()
 
     def wait_closed(self) -> None:
         """Links are closed by threads that nobody has to wait for."""
@@ -201,15 +209,11 @@ def close_client(client: ServiceBusClient) -> None:
         logger.debug("the SDK could not close %r", client, exc_info=True)
 
 
-class ReceiverProbe:
-    """Whether a queue can be listened to: a receiver that is opened and closed, and takes nothing."""
-
-    @staticmethod
-    def open(client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> None:
-        """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
-        wire = _open_within(receiver, entity, deadline_s, watchdog)
-        _close_elsewhere(receiver, entity, wire, watchdog)
+def try_receiver(client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> None:
+    """Open and close a receiver, which takes nothing; raises `LinkFailed` if it does not open within this time."""
+    receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
+    wire = _open_within(receiver, entity, deadline_s, watchdog)
+    _close_elsewhere(receiver, entity, wire, watchdog)
 
 
 class _Opening:
