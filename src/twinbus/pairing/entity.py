@@ -59,10 +59,9 @@ class Entity:
         self._rules = rules
         self._fences = fences
         self._state: State = Healthy()
-        self.is_plain = rules.error_rate is None and (fences is None or fences.is_clear(path))
-        """Nothing is to be decided: sends may go straight to the primary. Read without a lock, so it is one word."""
-        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
-        """The same in another word, for those who also have to know the epoch."""
+        self.plain_epoch = NOT_PLAIN
+        """The epoch while nothing is to be decided, and sends may go straight to the primary; read without a lock."""
+        self.refresh()
 
     @property
     def state(self) -> State:
@@ -86,6 +85,11 @@ class Entity:
     def is_ready(self) -> bool:
         """It is failed over, and waits for a message to prove that the primary takes messages again."""
         return isinstance(self._state, FailedOver) and self._state.is_ready
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sends may go straight to the primary."""
+        return self.plain_epoch != NOT_PLAIN
 
     def may_try(self, at: float) -> bool:
         """Whether a message that is sent now may try the primary though the entity is failed over."""
@@ -111,8 +115,8 @@ class Entity:
         """Whether sends may go straight to the primary, after something changed."""
         is_calm = isinstance(self._state, Healthy) and not len(self.line)
         is_clear = self._fences is None or self._fences.is_clear(self.path)
-        self.is_plain = is_calm and is_clear and self._rules.error_rate is None
-        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
+        is_plain = is_calm and is_clear and self._rules.error_rate is None
+        self.plain_epoch = self.epoch if is_plain else NOT_PLAIN
 
     def leave_line(self, ticket: int) -> tuple[Effect, ...]:
         """A held send is done with, one way or the other."""

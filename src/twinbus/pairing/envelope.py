@@ -152,11 +152,6 @@ def _written(aliases: Aliases) -> dict[str, Value]:
     return entries | {PATH: aliases.path}
 
 
-def overhead(encoded: bytes, path: str) -> int:
-    """How many bytes longer the message is on the detour to `path`; the batch it travels in is not counted."""
-    return len(address(encoded, path)) - len(encoded)
-
-
 # --- the way home ----------------------------------------------------------------------------------
 
 _ALIAS_TYPES: Final = {PATH: (str, "string"), SESSION_ID: (str, "string"), TIME_TO_LIVE: (ULong, "ulong"),

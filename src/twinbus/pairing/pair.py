@@ -13,7 +13,7 @@ from typing import Literal
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
-from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded, TrialBegan, TrialProvedNothing
+from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.held_sends import Line
 from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
@@ -138,17 +138,6 @@ class Pair:
         """A send to the primary used up its schedule, and its class was *down*."""
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
-
-    def begin_primary_trial(self, entity: Entity, at: float) -> None:
-        """A message of a failed over entity is about to be sent to the primary, to see whether it is taken."""
-        self.feed(entity, TrialBegan(at, entity.epoch))
-
-    def primary_trial_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
-        """Its class was *down*. No share of failed sends grows by it: those sends are in the backlog."""
-        self.feed(entity, SendFailed(at, epoch, str(failure), chance))
-
-    def primary_trial_proved_nothing(self, entity: Entity, at: float, epoch: int, *, wait_s: float = 0.0) -> None:
-        self.feed(entity, TrialProvedNothing(at, epoch, wait_s))
 
     def doubted(
         self,

@@ -15,8 +15,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.core.ping_message import is_ping
-from twinbus.client.reporting.completions import Completions
-from twinbus.client.reporting.ledger_events import ClientRecorder
+from twinbus.client.reporting.ledger_events import ClientRecorder, Completions
 from twinbus.client.sdk.internals import AioHookedReceiver, close_thoroughly, set_retries
 
 RETRIES = 3

@@ -28,6 +28,7 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import ErrorClass, SendKind, classify
+from twinbus.pairing.events import SendFailed, TrialBegan, TrialProvedNothing
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
@@ -88,9 +89,8 @@ class SendFlow(SendRecord):
         finally:
             if self.ticket is not None:
                 left = self._entity.leave_line(self.ticket)
-                self._pair.order(
-                    self._entity, *left, ReportEvent("released", "it waits no longer", {"held": self._held()})
-                )
+                released = ReportEvent("released", "it waits no longer", {"held": len(self._entity.line)})
+                self._pair.order(self._entity, *left, released)
 
     def _send(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt]:
         if first is None and self._rules.hold_sends and len(self._entity.line):
@@ -186,9 +186,8 @@ class SendFlow(SendRecord):
             self._pair.order(self._entity, ReportEvent("busy", failure.text, {"wait_s": pause_s}))
             return pause_s
         pause_s = self._tries.pause_before_next(self._at + self._keep_back_s)
-        if (
-            pause_s is None or self._entity.side is NamespaceSide.BACKLOG
-        ):  # others have failed over meanwhile: no need to wait
+        has_failed_over = self._entity.side is NamespaceSide.BACKLOG  # by others, meanwhile: no need to wait
+        if pause_s is None or has_failed_over:
             self._pair.send_failed(self._entity, self._at, epoch, failure, self._chance)
             return None
         return pause_s
@@ -208,7 +207,7 @@ class SendFlow(SendRecord):
         """
         pair, entity, epoch, wait_s = self._pair, self._entity, self._entity.epoch, 0.0
         self._has_tried, is_over = True, False
-        pair.begin_primary_trial(entity, self._at)
+        pair.feed(entity, TrialBegan(self._at, epoch))
         try:
             left_s = None if self._tries.deadline is None else self._tries.deadline - self._at
             timeout_s = self._tries.attempt_s(self._at, keep_back_s=time_for_detour_s(self._rules, left_s))
@@ -229,14 +228,14 @@ class SendFlow(SendRecord):
                     wait_s = self._rules.busy_wait_s
                     self._primary_rests_until = self._at + wait_s
                 case ErrorClass.DOWN:
-                    is_over = True
-                    pair.primary_trial_failed(entity, self._at, epoch, failure, self._chance)
+                    is_over = True  # no share of failed sends grows by it: those sends are in the backlog
+                    pair.feed(entity, SendFailed(self._at, epoch, str(failure), self._chance))
                 case _:
                     assert_never(error_class)
             return None
         finally:
             if not is_over:
-                pair.primary_trial_proved_nothing(entity, self._at, epoch, wait_s=wait_s)
+                pair.feed(entity, TrialProvedNothing(self._at, epoch, wait_s))
 
     def _rest(self) -> Flow[None]:
         """The primary was busy when these messages tried it, and now they belong there: they wait as ever."""
@@ -424,9 +423,6 @@ class SendFlow(SendRecord):
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
             seconds = min(left_s, ready_at - self._at) if is_head else left_s
             self._heard((yield WaitTurn(self.ticket, seconds)))
-
-    def _held(self) -> int:
-        return len(self._entity.line)
 
     def _join_line(self) -> None:
         entity = self._entity

@@ -56,7 +56,7 @@ class PairEventName(StrEnum):
     SECONDARY_IN_TROUBLE = "secondary_in_trouble"
     """The secondary could not take a backlog if it were needed now."""
     PAIRING_WARNING = "pairing_warning"
-    """The pairing works, but something about it is hardly meant so."""
+    """The pairing works, but something about it is probably misconfigured."""
     FLAPPING = "flapping"
     """An entity goes back and forth; each time more pings must succeed before it returns."""
     SYPHON_MISSING = "syphon_missing"
@@ -93,39 +93,16 @@ class PairEventName(StrEnum):
 
 
 LEVELS: Mapping[PairEventName, int] = MappingProxyType(
-    {
-        PairEventName.SUSPECT: logging.WARNING,
-        PairEventName.TRUSTED_AGAIN: logging.WARNING,  # whoever was shown a trouble is shown its end
+    dict.fromkeys(PairEventName, logging.WARNING)  # whoever was shown a trouble is shown its end
+    | {
         PairEventName.FAILED_OVER: logging.ERROR,
-        PairEventName.BACKLOG_QUEUE_LOST: logging.WARNING,
-        PairEventName.BACKLOG_QUEUE_BACK: logging.WARNING,
         PairEventName.SECONDARY_UNREACHABLE: logging.ERROR,
-        PairEventName.SECONDARY_BACK: logging.WARNING,
         PairEventName.PING_SENT: logging.DEBUG,
         PairEventName.PING_FAILED: logging.INFO,
-        PairEventName.RECOVERED: logging.WARNING,
         PairEventName.HELD: logging.INFO,
         PairEventName.RELEASED: logging.INFO,
-        PairEventName.IN_DOUBT: logging.WARNING,
-        PairEventName.BUSY: logging.WARNING,
-        PairEventName.TOO_LARGE_FOR_DETOUR: logging.WARNING,
-        PairEventName.RESERVED_PROPERTY: logging.WARNING,
         PairEventName.SECONDARY_IN_TROUBLE: logging.ERROR,
-        PairEventName.PAIRING_WARNING: logging.WARNING,
-        PairEventName.FLAPPING: logging.WARNING,
-        PairEventName.SYPHON_MISSING: logging.WARNING,
-        PairEventName.DESTINATION_DOWN: logging.WARNING,
-        PairEventName.DESTINATION_UP: logging.WARNING,
-        PairEventName.QUEUE_DOWN: logging.WARNING,
-        PairEventName.QUEUE_UP: logging.WARNING,
-        PairEventName.BACKLOG_HOME: logging.WARNING,
-        PairEventName.QUARANTINED: logging.WARNING,
-        PairEventName.LOCKS_LOST: logging.WARNING,
-        PairEventName.EXTRA_QUEUE: logging.WARNING,
-        PairEventName.NOT_LISTED: logging.WARNING,
-        PairEventName.CLOCK_DIFFERS: logging.WARNING,
         PairEventName.REFUSED: logging.ERROR,
-        PairEventName.SIDE_CLOSED: logging.WARNING,
         PairEventName.FAULTED: logging.CRITICAL,
         PairEventName.CLOSED: logging.INFO,
     }
