@@ -83,7 +83,7 @@ class MessageReceiver:
     """One receiver; every call raises `TwinbusError` when it fails or takes too long."""
 
     def __init__(self, receiver: Any, name: str, attempt_s: float) -> None:
-        from twinbus.client.sdk.internals import LinkConnection
+        from twinbus.client.sdk.internals.connections import LinkConnection
         from twinbus.client.sdk.readable import read_all_of
 
         self.receiver = receiver
@@ -94,7 +94,7 @@ class MessageReceiver:
 
     def open(self) -> None:
         """Have the link that messages come by; a session is accepted with it."""
-        from twinbus.client.sdk.internals import open_receiver
+        from twinbus.client.sdk.internals.handlers import open_receiver
 
         self._do(self._attempt_s, lambda: open_receiver(self.receiver))
 

@@ -28,10 +28,8 @@ from twinbus.client.sdk.failures import (
     no_answer,
     overdue,
 )
-from twinbus.client.sdk.internals import (
-    AioLinkConnection,
-    Heard,
-    LastTransfer,
+from twinbus.client.sdk.internals.connections import AioLinkConnection, Heard, LastTransfer
+from twinbus.client.sdk.internals.handlers import (
     is_running,
     keep_alive_async,
     max_batch_bytes,

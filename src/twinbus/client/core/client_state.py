@@ -26,7 +26,7 @@ from twinbus.client.reporting.status import (
     SecondaryStatus,
     Status,
 )
-from twinbus.client.sdk.internals import check_sdk, version_warning
+from twinbus.client.sdk.internals.required_parts import check_sdk, version_warning
 from twinbus.client.setup.administration import plan_for
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.preparation import Preparation

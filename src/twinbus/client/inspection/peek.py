@@ -15,7 +15,7 @@ from azure.servicebus import (
 from twinbus.client.inspection.look_cost import LookCounter
 from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.sdk.failures import describe
-from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.internals.connections import LinkConnection
 from twinbus.client.sdk.messages import read_facts
 from twinbus.client.sdk.readable import read_all_of
 from twinbus.client.sdk.watchdog import Watchdog

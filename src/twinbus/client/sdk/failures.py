@@ -37,7 +37,7 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.client.credentials import NoToken
-from twinbus.client.sdk.internals import (
+from twinbus.client.sdk.internals.required_parts import (
     AMQPConnectionError,
     AMQPLinkError,
     AuthenticationException,

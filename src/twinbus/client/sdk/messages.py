@@ -18,7 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.amqp.sections import PropertyField, read_property, rewrite, walk
 from twinbus.amqp.types import Timestamp, Value, text_of
-from twinbus.client.sdk.internals import (
+from twinbus.client.sdk.internals.messages import (
     HookedBatch,
     data_of,
     encode,
@@ -29,8 +29,8 @@ from twinbus.client.sdk.internals import (
     size_of,
     to_message,
 )
-from twinbus.client.sdk.internals import batch_of as batch_of
-from twinbus.client.sdk.internals import light_id as light_id
+from twinbus.client.sdk.internals.messages import batch_of as batch_of
+from twinbus.client.sdk.internals.messages import light_id as light_id
 from twinbus.pairing.encoded_messages import size_in_batch
 from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
 

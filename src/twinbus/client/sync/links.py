@@ -28,15 +28,8 @@ from twinbus.client.sdk.failures import (
     no_answer,
     overdue,
 )
-from twinbus.client.sdk.internals import (
-    Heard,
-    LastTransfer,
-    LinkConnection,
-    is_running,
-    keep_alive,
-    max_batch_bytes,
-    never_reopen,
-)
+from twinbus.client.sdk.internals.connections import Heard, LastTransfer, LinkConnection
+from twinbus.client.sdk.internals.handlers import is_running, keep_alive, max_batch_bytes, never_reopen
 from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.pairing.failure import Failure
 

@@ -16,7 +16,8 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.core.ping_message import is_ping
 from twinbus.client.reporting.ledger_events import ClientRecorder, Completions
-from twinbus.client.sdk.internals import HookedReceiver, close_thoroughly, set_retries
+from twinbus.client.sdk.internals.connections import close_thoroughly
+from twinbus.client.sdk.internals.handlers import HookedReceiver, set_retries
 
 RETRIES = 3
 """As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
