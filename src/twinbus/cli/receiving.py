@@ -64,7 +64,7 @@ def receiving_from(namespace: Namespace, where: ReceiveSource, attempt_s: float)
 def _receiver(client: Any, where: ReceiveSource, attempt_s: float) -> Any:
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
 
-    from twinbus.client.sync.receivers import queue_receiver, subscription_receiver
+    from twinbus.client.sync.receivers import without_pings
 
     options: dict[str, Any] = {"keep_alive": 0}
     if where.deletes:
@@ -75,8 +75,10 @@ def _receiver(client: Any, where: ReceiveSource, attempt_s: float) -> Any:
         options["session_id"] = where.session if where.session is not None else NEXT_AVAILABLE_SESSION
         options["max_wait_time"] = attempt_s
     if where.subscription is None:
-        return queue_receiver(client, where.entity, **options)
-    return subscription_receiver(client, where.entity, where.subscription, **options)
+        receiver = client.get_queue_receiver(where.entity, **options)
+    else:
+        receiver = client.get_subscription_receiver(where.entity, where.subscription, **options)
+    return without_pings(receiver)
 
 
 class MessageReceiver:

@@ -22,12 +22,12 @@ from twinbus.client.core.ping_message import ping_message
 from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase
 from twinbus.client.sdk.failures import LinkFailed, describe
+from twinbus.client.sdk.internals.handlers import set_retries
 from twinbus.client.sync import drive
 from twinbus.client.sync.backlog_pool import BacklogPool
 from twinbus.client.sync.concurrency import Event, Lock, caller, guard_of_the_core, in_thread, sleep, wait_for
 from twinbus.client.sync.links import LinkOpener, SenderLink, close_client
 from twinbus.client.sync.provisioner import BacklogProvisioner
-from twinbus.client.sync.receivers import receiving
 from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
@@ -42,6 +42,8 @@ from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
 CLOSE_LOOK_S = 0.005
+RECEIVER_RETRIES = 3
+"""As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
 
 
 class PairShell:
@@ -82,7 +84,8 @@ class PairShell:
             self.state.open_ledger()  # before anything that would have to be ended if this cannot be
             attempt_s = self.rules.attempt_s
             self._primary = self.state.primary.sync_client(attempt_s=attempt_s)
-            self._receiving = receiving(self.state.primary.sync_client(attempt_s=attempt_s))
+            self._receiving = self.state.primary.sync_client(attempt_s=attempt_s)
+            set_retries(self._receiving, RECEIVER_RETRIES)
             self._secondary = self.state.secondary.sync_client(attempt_s=attempt_s)
             self._pool = BacklogPool(self._secondary, self.state.queue_path, self._opener)
             self._timers.start()
