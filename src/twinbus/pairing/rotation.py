@@ -124,6 +124,15 @@ class Rotation:
         return "; ".join(reasons) or "no backlog queue is left to try"
 
 
+class QueueChoice:
+    """The backlog queue that one sender has chosen; None before its first detour."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self) -> None:
+        self.queue: int | None = None
+
+
 class Search:
     """What one batch has met on its way to a backlog queue."""
 

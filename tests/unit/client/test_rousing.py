@@ -15,7 +15,6 @@ from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.client.aio.shell import PairShell as TaskShell
 from twinbus.client.core import answers, ordered_sends
 from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
-from twinbus.client.core.flows import QueueChoice
 from twinbus.client.core.ordered_sends import KeyedSendable, sending_of
 from twinbus.client.sync.shell import PairShell as ThreadShell
 from twinbus.pairing.effects import Rouse
@@ -23,6 +22,7 @@ from twinbus.pairing.envelope import address
 from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.rotation import QueueChoice
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")

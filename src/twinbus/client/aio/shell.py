@@ -19,7 +19,7 @@ from twinbus.client.aio.provisioner import BacklogProvisioner
 from twinbus.client.aio.sides import PairSides
 from twinbus.client.aio.syphon_runner import SyphonRunner
 from twinbus.client.aio.timers import Timers
-from twinbus.client.core import answers, flows, probes
+from twinbus.client.core import answers, probes
 from twinbus.client.core.asks import Answer, Ask, Flow, OpenBacklog, Probe, Result, Sleep, ToBacklog, WaitTurn, Woke
 from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
@@ -36,6 +36,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
 from twinbus.pairing.failure import Failure
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
@@ -237,13 +238,13 @@ class PairShell:
 
     # --- warm links ---
 
-    def lend_warm_queue(self, choice: flows.QueueChoice) -> None:
+    def lend_warm_queue(self, choice: QueueChoice) -> None:
         """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
         with self.lock:
             if not self._is_warm_queue_lent and self._warm_queue is not None:
                 choice.queue, self._is_warm_queue_lent = self._warm_queue, True
 
-    def expect_detour(self, choice: flows.QueueChoice) -> None:
+    def expect_detour(self, choice: QueueChoice) -> None:
         """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
         if choice.queue is None:
             choice.queue = self._pick_queue()

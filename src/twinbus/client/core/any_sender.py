@@ -13,7 +13,6 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from twinbus.client.core import answers
 from twinbus.client.core.asks import Answer, NoTurn, Woke
-from twinbus.client.core.flows import QueueChoice
 from twinbus.client.core.link_rules import spoils_link
 from twinbus.client.core.send_request import SendRequest
 from twinbus.client.reporting.ledger_events import ClientRecorder
@@ -23,6 +22,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
 from twinbus.pairing.retry import kept_back_s
+from twinbus.pairing.rotation import QueueChoice
 
 if TYPE_CHECKING:
     from twinbus.client.aio.shell import PairShell as AioPairShell

@@ -34,21 +34,12 @@ from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
 from twinbus.pairing.retry import kept_back_s, longest_s, time_for_detour_s
-from twinbus.pairing.rotation import Search
+from twinbus.pairing.rotation import QueueChoice, Search
 from twinbus.pairing.secondary import is_about_the_secondary
 
 DOUBTS_MAX = 3
 """After so many transfers without an answer a batch is not sent again: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
-
-
-class QueueChoice:
-    """The backlog queue that one sender has chosen; None before its first detour."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self) -> None:
-        self.queue: int | None = None
 
 
 class SendFlow(SendRecord):
@@ -285,33 +276,44 @@ class SendFlow(SendRecord):
             if queue == search.busy:
                 yield from self._wait_while_busy(search)  # nothing else is left
                 continue
-            timeout_s = self._tries.attempt_s(self._at)
-            if timeout_s <= 0:
-                self._raise_out_of_time()
-            generation, began_at = self._pair.secondary.generation, self._at
-            ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
-            answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
-            self._heard(answer, NamespaceSide.BACKLOG)
-            if isinstance(answer, Stored):
-                self._tries.attempted()
-                self._pair.queue_took(self._entity, queue, len(batch), self._at)
+            if (yield from self._try_queue(queue, batch, search)):
                 return queue
-            if isinstance(answer, NoTurn):
-                self._check_patience(answer)
-                self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
-                continue
-            failure = _failure_in(answer)
-            self._note(failure, NamespaceSide.BACKLOG, len(batch), queue)
-            search.doubts += failure.in_doubt
-            if self._pair.secondary.proves_nothing(failure, timeout_s):
-                search.unreachable.add(queue)
-                self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
-                self._check_doubts(failure, search.doubts)
-            elif is_about_the_secondary(failure):
-                search.unreachable.add(queue)
-                self._after_lost_connection(failure, generation, search.doubts)
-            else:
-                yield from self._after_queue_failure(queue, failure, generation, search)
+
+    def _try_queue(self, queue: int, batch: tuple[bytes, ...], search: Search) -> Flow[bool]:
+        """One attempt, and what it says of the queue or of the secondary; whether the queue took the batch."""
+        timeout_s = self._tries.attempt_s(self._at)
+        if timeout_s <= 0:
+            self._raise_out_of_time()
+        generation, began_at = self._pair.secondary.generation, self._at
+        answer = yield from self._to_backlog(queue, batch, timeout_s)
+        if isinstance(answer, Stored):
+            self._tries.attempted()
+            self._pair.queue_took(self._entity, queue, len(batch), self._at)
+            return True
+        if isinstance(answer, NoTurn):
+            self._check_patience(answer)
+            self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
+            return False
+        failure = _failure_in(answer)
+        self._note(failure, NamespaceSide.BACKLOG, len(batch), queue)
+        search.doubts += failure.in_doubt
+        if self._pair.secondary.proves_nothing(failure, timeout_s):
+            search.unreachable.add(queue)
+            self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
+            self._check_doubts(failure, search.doubts)
+        elif is_about_the_secondary(failure):  # one fact: no queue is charged, and everybody waits for a trial
+            search.unreachable.add(queue)
+            self._pair.secondary_failed(self._at, generation, failure, self._chance)
+            self._check_doubts(failure, search.doubts)
+        else:
+            yield from self._after_queue_failure(queue, failure, generation, search)
+        return False
+
+    def _to_backlog(self, queue: int, batch: tuple[bytes, ...], timeout_s: float) -> Flow[Answer]:
+        ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
+        answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
+        self._heard(answer, NamespaceSide.BACKLOG)
+        return answer
 
     def _begin_batch(self) -> None:
         self._tries.new_round()
@@ -332,11 +334,6 @@ class SendFlow(SendRecord):
             queue = search.busy
         self._choice.queue = queue
         return queue
-
-    def _after_lost_connection(self, failure: Failure, generation: int, doubts: int) -> None:
-        """One fact about the secondary: no queue is charged, and everybody waits for a trial."""
-        self._pair.secondary_failed(self._at, generation, failure, self._chance)
-        self._check_doubts(failure, doubts)
 
     def _check_doubts(self, failure: Failure, doubts: int) -> None:
         if failure.in_doubt and doubts >= DOUBTS_MAX:
