@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
@@ -9,7 +10,6 @@ from typing import assert_never
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
-from twinbus.pairing.held_sends import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.ordering import Fences
 from twinbus.pairing.receipt import NamespaceSide
@@ -34,20 +34,53 @@ class Tally:
     raised: int = 0
 
 
+class Line:
+    """Sends held until an entity recovers or fails over (P5, `hold_sends`).
+
+    First come, first served: only the head may try. Bounded in count and bytes.
+    """
+
+    def __init__(self, rules: Rules, tickets: Iterator[int]) -> None:
+        """`tickets` are numbers that nobody else is given."""
+        self._rules = rules
+        self._tickets = tickets
+        self._waiting: OrderedDict[int, int] = OrderedDict()  # ticket -> bytes
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, ticket: int) -> bool:
+        return ticket in self._waiting
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        rules = self._rules
+        return len(self._waiting) < rules.hold_count_max and self.bytes + size_bytes <= rules.hold_bytes_max
+
+    def join(self, size_bytes: int) -> int:
+        """A ticket for the end of the line."""
+        ticket = next(self._tickets)
+        self._waiting[ticket] = size_bytes
+        self.bytes += size_bytes
+        return ticket
+
+    @property
+    def head(self) -> int | None:
+        return next(iter(self._waiting), None)
+
+    def leave(self, ticket: int) -> int | None:
+        """Who is the new head because this one left; None if that is nobody, or if the head stays."""
+        was_head = self.head == ticket
+        self.bytes -= self._waiting.pop(ticket, 0)
+        return self.head if was_head else None
+
+
 class Entity:
     """Not for several threads at once: whoever shares it holds a lock while calling (and never while waiting)."""
 
-    def __init__(
-        self,
-        path: str,
-        rules: Rules,
-        tickets: Iterator[int],
-        *,
-        is_known: bool = False,
-        fences: Fences | None = None,
-    ) -> None:
+    def __init__(self, path: str, rules: Rules, tickets: Iterator[int], *, fences: Fences | None = None) -> None:
         self.path = path
-        self.is_known = is_known
+        self.is_known = False
         """Seen alive, or declared to exist: only then is "not found" an outage and no typo."""
         self.line = Line(rules, tickets)
         self.rate = ErrorRate(rules)

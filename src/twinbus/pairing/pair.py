@@ -11,11 +11,10 @@ from itertools import count
 from typing import Literal
 
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
-from twinbus.pairing.entity import Entity
+from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
 from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.held_sends import Line
 from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rotation import Rotation
@@ -112,7 +111,7 @@ class Pair:
         return self._opinion(entity, failure) or classify(failure, SendKind.PRIMARY, is_known=entity.is_known)
 
     def _opinion(self, entity: Entity, failure: Failure) -> ErrorClass | None:
-        """What the application's own classifier says; one that is broken says nothing, and that is told once."""
+        """What the application's own classifier says; one that is broken says nothing, and that is reported once."""
         if self._classifier is None:
             return None
         try:
@@ -271,7 +270,7 @@ class Pair:
     # --- order ---
 
     def depart(self, entity: Entity, key: Key, marks: Sequence[Mark]) -> Crossing:
-        """Letters of a key are about to be sent to their backlog queue: from now on a fence stands before it."""
+        """Messages of a key are about to be sent to their backlog queue: from now on a fence stands before it."""
         assert self.fences is not None
         crossing = self.fences.depart(key, marks)
         entity.refresh()
@@ -288,12 +287,12 @@ class Pair:
             self._fences_fell(self.fences.seen_empty(queue, look))
 
     def arrived(self, crossing: Crossing) -> None:
-        """A backlog queue has taken letters of a key."""
+        """A backlog queue has taken messages of a key."""
         if self.fences is not None:
             self._fences_fell(self.fences.arrived(crossing))
 
     def not_arrived(self, crossing: Crossing, *, in_doubt: bool) -> None:
-        """A backlog queue has not taken letters of a key, or nobody knows."""
+        """A backlog queue has not taken messages of a key, or nobody knows."""
         if self.fences is not None:
             self._fences_fell(self.fences.failed(crossing, in_doubt=in_doubt))
 
@@ -309,7 +308,7 @@ class Pair:
             entity.refresh()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
-        """Tell something about an entity that is worth telling only once."""
+        """Report something about an entity that is worth reporting only once."""
         if name not in entity.warned:
             entity.warned.add(name)
             self.order(entity, ReportEvent(name, text, details))

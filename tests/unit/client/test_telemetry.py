@@ -155,7 +155,7 @@ def test_a_client_that_cannot_say_does_not_spoil_the_scrape(caplog: pytest.LogCa
     registry = CollectorRegistry()
     registry.register(telemetry)
     assert value(generate_latest(registry).decode(), "twinbus_pair_ready", client="2") == 1
-    assert "no status to be had of client 1" in caplog.text
+    assert "client 1 has no status" in caplog.text
 
 
 # --- OpenTelemetry ---

@@ -174,11 +174,11 @@ class ClientState:
         is_elsewhere = entity is None or event.details.get("side") == NamespaceSide.BACKLOG.value
         return self.secondary.name if is_elsewhere else self.pair.name
 
-    def told(self, entity: Entity | None, event: ReportEvent) -> None:
+    def record_event(self, entity: Entity | None, event: ReportEvent) -> None:
         """Record an event of the core in the ledger, too."""
         if self.recorder is not None:
             queue = event.details.get("queue")
-            self.recorder.told(entity, event, self.queue_path(queue) if isinstance(queue, int) else "")
+            self.recorder.record_event(entity, event, self.queue_path(queue) if isinstance(queue, int) else "")
 
     def primary_offers(self, capabilities: frozenset[str]) -> None:
         """What the primary offers when it opens a connection. One assignment, so any thread may call it."""

@@ -1,4 +1,4 @@
-"""What one send has come to so far, and what its caller is told of it: a receipt, or an error that has one."""
+"""What one send has come to so far, and what its caller gets: a receipt, or an error that has one."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from twinbus.syphon.queue_discovery import QueueDiscovery, doubts, remedy
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.peek import DEAD_LETTER_QUEUE
 
-FURTHER_UNKNOWN = "whether there are further backlog queues cannot be told"
+FURTHER_UNKNOWN = "it is unknown whether there are further backlog queues"
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
 SAMPLE = 250
 """Messages of a backlog queue that are looked at to see which entities they are for."""
@@ -98,7 +98,7 @@ class _Beyond(NamedTuple):
     shut: Mapping[str, str] = MappingProxyType({})
     """Those that no syphon can empty, wherever they are, and why: where settings may not be listed."""
 
-    def told(self, report: QueueReport) -> QueueReport:
+    def complete(self, report: QueueReport) -> QueueReport:
         """The same with what this look has found."""
         return replace(report, shut=report.shut or self.shut.get(report.path))
 
@@ -143,7 +143,7 @@ class _Inspector:
                 *map(lambda path, why, depth: _queue_report(path, why, depth, found, now), paths, tried, depths),
                 *map(lambda path, depth: _extra_report(path, depth, found, now), beyond.paths, others),
             ]
-            reports = [beyond.told(report) for report in reports]
+            reports = [beyond.complete(report) for report in reports]
             if entities is not None and not is_counted:
                 reports = list(pool.map(lambda report: self._with_dead_letters(there, report), reports))
             knocked = answer.result()
@@ -258,18 +258,18 @@ def _side(name: str | None, namespace: Namespace, answers: Iterable[Failure | No
     silent = [why for why in failures if why.kind in OUT_OF_REACH]
     refused = [why for why in failures if why.kind is FailureKind.UNAUTHORISED]
     is_refused = not silent and bool(refused) and len(refused) == len(given)
-    told = silent or (refused if is_refused else [])
+    worst = silent or (refused if is_refused else [])
     return SideReport(
         name=name or namespace.address,
         address=namespace.address,
         is_reachable=not silent,
-        problem=findings.brief(told[0]) if told else None,
+        problem=findings.brief(worst[0]) if worst else None,
         refuses_key=is_refused,
     )
 
 
 def _surest(why: Failure | None, depth: Depth | Failure) -> Failure | None:
-    """Why a queue takes nothing. Who may not send is not told whether it exists; who may listen is."""
+    """Why a queue takes nothing. A key without Send does not learn whether it exists; one with Listen does."""
     if why is not None and why.kind is FailureKind.UNAUTHORISED and isinstance(depth, Failure):
         return depth if depth.kind is FailureKind.NOT_FOUND else why
     return why

@@ -169,7 +169,7 @@ class Inspection:
 
     @property
     def syphon_seen(self) -> bool | None:
-        """True if one queue shows it, or the backlog shrinks; False if messages lie untouched; None: cannot be told."""
+        """True if one queue shows it, or the backlog shrinks; False if messages lie untouched; None: unknown."""
         before, now = (None if self.earlier is None else self.earlier.waiting_messages), self.waiting_messages
         if before is not None and now is not None and now < before:
             return True

@@ -162,7 +162,7 @@ class ClientRecorder:
         weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages) + len(reason)
         self._record_later(weight, _settled, (kind, path, self._primary, messages, outcome, reason))
 
-    def told(self, entity: Entity | None, event: ReportEvent, queue_path: str) -> None:
+    def record_event(self, entity: Entity | None, event: ReportEvent, queue_path: str) -> None:
         """The core has reported an event; `queue_path` is that of the backlog queue in it, or empty."""
         kind = KINDS.get(event.name)
         if kind is None:

@@ -68,7 +68,7 @@ class Watch:
         try:
             return [(self.number, read())]
         except Exception:  # a scrape gets the numbers of the other clients; this one shows up as missing
-            _log.warning("no status to be had of client %s", self.number, exc_info=True)
+            _log.warning("client %s has no status", self.number, exc_info=True)
             return []
 
 

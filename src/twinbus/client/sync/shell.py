@@ -332,7 +332,7 @@ class PairShell:
     def report(self, entity: Entity | None, event: ReportEvent) -> None:
         # Here and not later, so that callbacks, log and ledger have the order of the events.
         path = None if entity is None else entity.path
-        self.state.told(entity, event)
+        self.state.record_event(entity, event)
         namespace = self.state.namespace_of(entity, event)
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
 
