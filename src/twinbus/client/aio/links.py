@@ -248,11 +248,12 @@ class SenderLink:
         self._wire.cut()
 
 
-class Openings:
-    """Links that are being opened: who closes ends that at once, however silent the other side is."""
+class ClientLinks:
+    """Links of one client of the SDK, open or being opened; `end` ends both at once, however silent the peer is."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Future[SenderLink]] = set()
+        self._links: WeakRegister[SenderLink] = WeakRegister()
         self._has_ended = False
 
     async def open(self, link: Coroutine[Any, Any, SenderLink]) -> SenderLink:
@@ -264,7 +265,7 @@ class Openings:
         before = count()
         self._under_way.add(opening)
         try:
-            return await opening
+            opened = await opening
         except asyncio.CancelledError:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result().discard()  # it opened in the very moment in which nobody wanted it any more
@@ -273,19 +274,22 @@ class Openings:
             raise LinkFailed(CLOSED) from None
         finally:
             self._under_way.discard(opening)
+        self._links.add(opened)
+        return opened
 
     def end(self) -> None:
         self._has_ended = True
         for opening in tuple(self._under_way):
             opening.cancel()
+        for link in self._links.all():
+            link.discard()
 
 
 class LinkOpener:
     """Opens links of one paired client, and takes them away when it ends."""
 
     def __init__(self) -> None:
-        self._openings: dict[ServiceBusClient, Openings] = {}
-        self._links: dict[ServiceBusClient, WeakRegister[SenderLink]] = {}
+        self._links: dict[ServiceBusClient, ClientLinks] = {}
 
     async def open(
         self,
@@ -298,9 +302,7 @@ class LinkOpener:
     ) -> SenderLink:
         """As `SenderLink.open`; also raises `LinkFailed` if links of this client are ended meanwhile."""
         opening = SenderLink.open(client, entity, deadline_s=deadline_s, name=name, heard=heard)
-        link = await self._openings.setdefault(client, Openings()).open(opening)
-        self._links.setdefault(client, WeakRegister()).add(link)
-        return link
+        return await self._links.setdefault(client, ClientLinks()).open(opening)
 
     async def try_link(
         self, client: ServiceBusClient, entity: str, *, listens: bool, deadline_s: float
@@ -317,13 +319,11 @@ class LinkOpener:
 
     def end(self, client: ServiceBusClient) -> None:
         """No link of this client opens any more; whoever uses one learns that it ended."""
-        self._openings.setdefault(client, Openings()).end()
-        for link in self._links.get(client, WeakRegister[SenderLink]()).all():
-            link.discard()
+        self._links.setdefault(client, ClientLinks()).end()
 
     def hang_up(self) -> None:
         """Take away every link."""
-        for client in tuple(self._openings):
+        for client in tuple(self._links):
             self.end(client)
 
     async def wait_closed(self) -> None:

@@ -30,7 +30,7 @@ from twinbus.client.sdk.failures import (
 )
 from twinbus.client.sdk.internals.connections import Heard, LastTransfer, LinkConnection
 from twinbus.client.sdk.internals.handlers import is_running, keep_alive, max_batch_bytes, never_reopen
-from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sdk.watchdog import Watchdog, WatchedCall
 from twinbus.pairing.failure import Failure
 
 logger = logging.getLogger("twinbus.client")
@@ -294,27 +294,15 @@ def _keep_alive(sender: ServiceBusSender, entity: str) -> None:
     threading.Thread(target=work, name=f"twinbus-keep-{entity}", daemon=True).start()
 
 
-class _Closing:
-    """A sender or receiver that is being closed, for which nobody waits."""
-
-    def __init__(self, handler: Any, wire: LinkConnection, watchdog: Watchdog) -> None:
-        self.busy_until: float | None = monotonic() + CLOSE_S
-        self._handler = handler
-        self._wire = wire
-        self._watchdog = watchdog
-
-    def run(self) -> None:
-        _close(self._handler, self._wire)
-        self._watchdog.forget(self)
-
-    def cut(self) -> None:
-        self._wire.cut()
-
-
 def _close_elsewhere(handler: Any, entity: str, wire: LinkConnection, watchdog: Watchdog) -> None:
-    closing = _Closing(handler, wire, watchdog)
-    watchdog.watch(closing)
-    threading.Thread(target=closing.run, name=f"twinbus-close-{entity}", daemon=True).start()
+    """Nobody waits for it."""
+    call = WatchedCall(watchdog, CLOSE_S, wire.cut)
+
+    def close() -> None:
+        with call:
+            _close(handler, wire)
+
+    threading.Thread(target=close, name=f"twinbus-close-{entity}", daemon=True).start()
 
 
 def _close(handler: Any, wire: LinkConnection) -> None:
