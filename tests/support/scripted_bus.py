@@ -104,6 +104,8 @@ class Messages:
     per_batch: int = 1_000
     refusal: Exception | None = None
     """What putting them into envelopes raises."""
+    session_ids: frozenset[str | None] = frozenset([None])
+    has_order: bool = True
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ class Stamp(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes of the batch."""
+        """Its share of the batch, at most."""
         message_id, session_id, key = self
         size = 0
         if message_id is not None or session_id is not None:

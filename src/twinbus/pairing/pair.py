@@ -95,7 +95,7 @@ class Pair:
         if was is NamespaceSide.BACKLOG and entity.side is NamespaceSide.PRIMARY:
             self.order(None, *self.secondary.rouse(entity.path))
         elif isinstance(event, LinkOpened) and entity.may_try(event.at):
-            self.order(None, *self.secondary.rouse(entity.path))  # who waits for the secondary may try the primary
+            self.order(None, *self.secondary.rouse(entity.path))  # sends that wait may try the primary
 
     @property
     def probe(self) -> Literal["ping", "link"]:
@@ -149,7 +149,7 @@ class Pair:
         sizes: Sequence[int] = (),
         queue: int | None = None,
     ) -> None:
-        """An attempt to send these messages, or so many of them, ended without an answer."""
+        """An attempt to send these messages, or `copies` of them, ended without an answer."""
         entity.tally.in_doubt += len(message_ids) if copies is None else copies
         details: dict[str, object] = {"message_ids": tuple(message_ids), "side": side}
         if queue is not None:

@@ -146,4 +146,4 @@ class Search:
         self.unreachable: set[int] = set()
         """No connection could be made or kept for these; that is not their fault, but another one is tried first."""
         self.doubts = 0
-        """Attempts that ended without an answer: so many copies may be stored."""
+        """Attempts that ended without an answer: each may have stored a copy."""

@@ -15,7 +15,8 @@ from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.client.aio.shell import PairShell as TaskShell
 from twinbus.client.core import answers, ordered_sends
 from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
-from twinbus.client.core.ordered_sends import KeyedSendable, sending_of
+from twinbus.client.core.ordered_sends import sending_of
+from twinbus.client.core.send_record import Sendable
 from twinbus.client.sync.shell import PairShell as ThreadShell
 from twinbus.pairing.effects import Rouse
 from twinbus.pairing.envelope import address
@@ -73,7 +74,7 @@ def fall(pair: Pair, number: int) -> None:
     pair.came_home(queue, [Came("orders", "a", number, mark_of(LETTER))])
 
 
-def request() -> KeyedSendable:
+def request() -> Sendable:
     return OneMessage()
 
 

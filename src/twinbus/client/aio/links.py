@@ -75,7 +75,7 @@ class Guard:
     def start(self, seconds: float, count: Callable[[], int], before: int) -> None:
         """Act when this time and a little more has passed, unless cancelled before.
 
-        Also, and soon, if whoever calls was told to end and the call goes on: `count` says more than `before`.
+        Also, and soon, if the caller was cancelled and the call goes on: `count` says more than `before`.
         """
         now = self._clock()
         self._due = due = now + seconds + GRACE_S
@@ -85,7 +85,7 @@ class Guard:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the caller was told to end while this call is under way."""
+        """Whether the caller was cancelled while this call is under way."""
         return self.count() > self.before
 
     def cancel(self) -> None:
@@ -352,7 +352,7 @@ async def try_receiver(client: ServiceBusClient, entity: str, *, deadline_s: flo
 
 
 def cancellations() -> Callable[[], int]:
-    """Tells how often the task that runs now was told to end. To be compared before and after a call of the SDK's.
+    """How often the current task was cancelled: compare before and after a call of the SDK.
 
     What the SDK reads with (`asyncio.wait_for`, up to Python 3.11) forgets a cancellation that comes together with an
     answer. Not within `asyncio.timeout`, which tells its task the same way.

@@ -30,7 +30,7 @@ from twinbus.client.reporting.event_log import AioEventLog
 from twinbus.client.reporting.status import Phase
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.sdk.internals.handlers import set_retries
-from twinbus.pairing.closing import SIDES, SideName
+from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
@@ -121,7 +121,7 @@ class PairShell:
     def _tell_alert(self, alert: Alert) -> None:
         self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
         if alert.name == "refused":
-            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+            self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
     def _syphon_failed(self, report: Callable[[PairSides], Awaitable[None]]) -> None:
         sides = self.sides()

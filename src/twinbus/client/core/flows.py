@@ -38,7 +38,7 @@ from twinbus.pairing.rotation import QueueChoice, Search
 from twinbus.pairing.secondary import is_about_the_secondary
 
 DOUBTS_MAX = 3
-"""After so many transfers without an answer a batch is not sent again: each may have stored a copy."""
+"""After this many transfers without an answer a batch is not sent again: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
 
 
@@ -70,7 +70,7 @@ class SendFlow(SendRecord):
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """By which it was to be roused, if it had to wait."""
+        """The tickets by which it could be woken, if it had to wait."""
         return tuple(ticket for ticket in (self.ticket, self._trial_ticket) if ticket is not None)
 
     def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
@@ -194,7 +194,7 @@ class SendFlow(SendRecord):
         """One attempt at the primary, for all sends; None if it failed: the messages go to the backlog.
 
         Others are sent to the backlog meanwhile. A busy primary is not waited for: it proves nothing, and the detour
-        is open. What is the caller's fault is raised as ever. Whatever happens, the trial ends.
+        is open. What is the caller's fault is raised as usual. Whatever happens, the trial ends.
         """
         pair, entity, epoch, wait_s = self._pair, self._entity, self._entity.epoch, 0.0
         self._has_tried, is_over = True, False
@@ -229,7 +229,7 @@ class SendFlow(SendRecord):
                 pair.feed(entity, TrialProvedNothing(self._at, epoch, wait_s))
 
     def _rest(self) -> Flow[None]:
-        """The primary was busy when these messages tried it, and now they belong there: they wait as ever."""
+        """The primary was busy when these messages tried it, and now they belong there: they wait as usual."""
         pause_s = self._primary_rests_until - self._at
         if not self._tries.has_time_for(pause_s, self._at):
             self._raise(self._tries.last)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from twinbus.client.core.asks import Answer, Failed, Flow, NoTurn, WaitTurn
 from twinbus.client.core.flows import SendFlow
@@ -32,19 +32,8 @@ IMPATIENT_S = 20.0
 FENCED = "earlier messages of the same session are, or may be, still in the backlog"
 
 
-class KeyedSendable(Sendable, Protocol):
-    """The messages of one call, and the sessions to which they belong."""
-
-    @property
-    def session_ids(self) -> frozenset[str | None]: ...
-
-    @property
-    def has_order(self) -> bool:
-        """Whether they are sent now: what is scheduled comes when it is due, in whatever order."""
-
-
 def sending_of(
-    request: KeyedSendable, pair: Pair, entity: Entity, choice: QueueChoice, started_at: float, timeout_s: float | None
+    request: Sendable, pair: Pair, entity: Entity, choice: QueueChoice, started_at: float, timeout_s: float | None
 ) -> SendFlow:
     """A send as the pair's rules want it."""
     if pair.fences is None or not request.has_order:
@@ -57,14 +46,13 @@ class OrderedSendFlow(SendFlow):
         self,
         pair: Pair,
         entity: Entity,
-        request: KeyedSendable,
+        request: Sendable,
         fences: Fences,
         *,
         started_at: float,
         timeout_s: float | None = None,
     ) -> None:
         super().__init__(pair, entity, request, QueueChoice(), started_at=started_at, timeout_s=timeout_s)
-        self._sessions = request
         self._fences = fences
         self._fence_ticket: int | None = None
         self._places: list[str] = []
@@ -75,7 +63,7 @@ class OrderedSendFlow(SendFlow):
 
     @cached_property
     def _keys(self) -> tuple[Key, ...]:
-        return tuple(key_of(self._entity.path, session_id) for session_id in self._sessions.session_ids)
+        return tuple(key_of(self._entity.path, session_id) for session_id in self._request.session_ids)
 
     def _is_detoured(self) -> bool:
         return super()._is_detoured() or self._is_fenced

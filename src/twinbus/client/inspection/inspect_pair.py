@@ -227,12 +227,12 @@ class _Inspector:
             indexes = {index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
             further = sorted([index for index in indexes if index is not None and index >= self._plan.queue_count])
             return _Beyond([backlog_path(self._plan.primary_name, index) for index in further])
-        if not any(isinstance(depth, Depth) for depth in depths):  # who may not read these may read no other
+        if not any(isinstance(depth, Depth) for depth in depths):  # a key that cannot read these cannot read others
             return _Beyond([], f"{FURTHER_UNKNOWN}: {findings.brief(found.failure)}")
         return self._tried(self._plan.primary_name)
 
     def _tried(self, primary_name: str) -> _Beyond:
-        """The same for who may not list: by a link to each that a sender may have."""
+        """The same without the right to list: by a link to each that a sender may have."""
         try:
             dial = replace(self._secondary.dial(self._attempt_s), list_queues=None)
             search = QueueDiscovery(dial, primary_name, self._plan.queue_count, attempt_s=self._attempt_s)

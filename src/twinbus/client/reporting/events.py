@@ -1,4 +1,4 @@
-"""What a paired client has to tell: a name, a line for people, details for programs; every one is a log record too."""
+"""Events of a paired client: a name, a line for people, details for programs; every one is a log record too."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PairEventName(StrEnum):
     RECOVERED = "recovered"
     """An entity's messages go to the primary again."""
     HELD = "held"
-    """A send waits for the outcome of a suspicion."""
+    """A send is held until the entity recovers or fails over."""
     RELEASED = "released"
     """A send that was held waits no longer: it was sent, or given up."""
     IN_DOUBT = "in_doubt"
@@ -50,9 +50,9 @@ class PairEventName(StrEnum):
     BUSY = "busy"
     """A namespace is busy: what it refused is not sent there again for a while; another backlog queue may take it."""
     TOO_LARGE_FOR_DETOUR = "too_large_for_detour"
-    """A message fits the primary and would not fit a backlog queue. Told once an entity."""
+    """A message fits the primary and would not fit a backlog queue. Reported once an entity."""
     RESERVED_PROPERTY = "reserved_property"
-    """A message uses a property name that the detour needs for itself. Told once an entity."""
+    """A message uses a property name that the detour needs for itself. Reported once an entity."""
     SECONDARY_IN_TROUBLE = "secondary_in_trouble"
     """The secondary could not take a backlog if it were needed now."""
     PAIRING_WARNING = "pairing_warning"
@@ -73,13 +73,13 @@ class PairEventName(StrEnum):
     """The outage is over, and every backlog queue was seen empty after a minute in which nothing came. Reported once an
     outage, by a client that has a syphon."""
     QUARANTINED = "quarantined"
-    """A message can never come home and lies in a dead-letter queue of the backlog. Told once an entity."""
+    """A message can never come home and lies in a dead-letter queue of the backlog. Reported once an entity."""
     LOCKS_LOST = "locks_lost"
     """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
     EXTRA_QUEUE = "extra_queue"
     """Messages lie in a backlog queue beyond the count of this client: a sender elsewhere has more. They come home."""
     NOT_LISTED = "not_listed"
-    """Messages in the backlog are for an entity that is not among `syphon_entities`: they stay. Told once an entity."""
+    """Messages in the backlog are for an entity not in `syphon_entities`: they stay. Reported once an entity."""
     CLOCK_DIFFERS = "clock_differs"
     """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
     REFUSED = "refused"

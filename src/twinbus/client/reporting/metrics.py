@@ -86,12 +86,12 @@ _METRICS: tuple[Metric, ...] = (
     ),
     of_entity(
         "twinbus_pair_in_doubt_total",
-        "Attempts that ended without an answer: so many copies may be stored beside the accepted ones.",
+        "Attempts that ended without an answer: each may have stored a copy beside the accepted one.",
         lambda entity: entity.copies_in_doubt,
     ),
     of_entity(
         "twinbus_pair_held_sends",
-        "Sends that wait for the outcome of a suspicion.",
+        "Sends held until the entity recovers or fails over.",
         lambda entity: entity.held_now,
     ),
     of_entity(

@@ -291,7 +291,7 @@ def prepare_light(messages: list[Any], limit_bytes: int) -> Prepared | None:
 
 
 def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
-    """Whether it is plain at a glance that all of this could go to backlog queues that take so many bytes at once.
+    """Whether a glance shows that all of this could go to backlog queues that take `limit_bytes` at once.
 
     False asks for a closer look: `reserved_names` and `might_not_fit`.
     """
@@ -305,7 +305,7 @@ def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
 
 
 def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
-    """Whether one of the messages may be too large for a backlog queue that takes so many bytes at once.
+    """Whether one of the messages may be too large for a backlog queue that takes `limit_bytes` at once.
 
     A hint without encoding: False is right unless the system properties alone have kilobytes; True asks for a real look
     (`encode_messages`, then `twinbus.pairing.encoded_messages.pack`).

@@ -31,7 +31,7 @@ from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
-from twinbus.pairing.closing import SIDES, SideName
+from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
@@ -122,7 +122,7 @@ class PairShell:
     def _tell_alert(self, alert: Alert) -> None:
         self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
         if alert.name == "refused":
-            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+            self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
     def _syphon_failed(self, report: Callable[[PairSides], None]) -> None:
         sides = self.sides()

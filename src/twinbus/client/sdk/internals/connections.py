@@ -61,7 +61,7 @@ class LinkConnection(_Connections):
         return any(_has_ended(client) or _is_at_end(_socket(_transport(client))) for client in self._clients)
 
     def be_patient(self) -> None:
-        """To be called when the link is open: from now on the SDK waits in its own way."""
+        """Call this when the link is open: from now on the SDK waits in its own way."""
         for client in self._clients:
             del client.client_ready
 
@@ -94,7 +94,7 @@ class AioLinkConnection(_Connections):
         return any(_has_ended(client) or _reads_at_end(client) for client in self._clients)
 
     def be_patient(self) -> None:
-        """To be called when the link is open: from now on the SDK waits in its own way."""
+        """Call this when the link is open: from now on the SDK waits in its own way."""
         for client in self._clients:
             del client.client_ready_async
 
