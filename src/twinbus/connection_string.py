@@ -115,7 +115,7 @@ def parts_of(text: str) -> dict[str, str]:
         if not part.strip():
             continue
         if not equals or not name.strip():
-            # The part itself may be a secret: only where it stands is told.
+            # The part itself may be a secret: only its position is reported.
             place = len(parts) + 1
             raise OptionsError(
                 f"part {place} of the connection string is not Name=value; parts are joined by semicolons"

@@ -78,7 +78,7 @@ def _converse(path: Path, line: bytes, wait_s: float) -> bytes:
 
 def answer_to(line: bytes, link: socket.socket) -> bytes:
     """What comes back for a request; raises `OSError` if nothing does."""
-    with contextlib.suppress(ConnectionError):  # who has no place for us says so and hangs up without listening
+    with contextlib.suppress(ConnectionError):  # a server without room for us says so and hangs up without reading
         link.sendall(line)
     with link.makefile("rb") as answers:
         answer = answers.readline(ANSWER_BYTES_MAX)

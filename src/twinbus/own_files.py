@@ -74,9 +74,9 @@ def open_own(path: Path, flags: int) -> int:
     return file
 
 
-def read_own(path: Path, encoding: str = "ascii") -> str:
+def read_own(path: Path) -> str:
     """The text of a file that is for its owner only; raises what `open_own` raises, and `UnicodeDecodeError`."""
-    with os.fdopen(open_own(path, os.O_RDONLY), encoding=encoding) as file:
+    with os.fdopen(open_own(path, os.O_RDONLY), encoding="ascii") as file:
         return file.read()
 
 

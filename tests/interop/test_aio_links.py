@@ -16,7 +16,7 @@ from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode
 from wire_relay import Relay
 
-from twinbus.client.aio.links import ReceiverProbe, SenderLink, all_closed
+from twinbus.client.aio.links import SenderLink, all_closed, try_receiver
 from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.failure import FailureKind
@@ -116,21 +116,21 @@ async def test_messages_go_over_tls_on_any_port(local: LocalNamespace, namespace
 
 async def test_a_queue_that_can_be_listened_to_is_distinguished_from_others(namespace: Namespace) -> None:
     client = namespace.aio_client()
-    await ReceiverProbe.open(client, "orders", deadline_s=WAIT_S)
+    await try_receiver(client, "orders", deadline_s=WAIT_S)
     with pytest.raises(LinkFailed) as failed:
-        await ReceiverProbe.open(client, "missing", deadline_s=WAIT_S)
+        await try_receiver(client, "missing", deadline_s=WAIT_S)
     assert failed.value.failure.kind is FailureKind.NOT_FOUND
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("kind_of_link", [SenderLink, ReceiverProbe])
+@pytest.mark.parametrize("open_link", [SenderLink.open, try_receiver])
 async def test_a_peer_that_says_nothing_is_not_waited_for(
-    namespace: Namespace, silent_port: int, tls: bool, kind_of_link: Any
+    namespace: Namespace, silent_port: int, tls: bool, open_link: Any
 ) -> None:
     client = at(silent_port, namespace.credential, tls=tls).aio_client()
     files, began = open_files(), time.monotonic()
     with pytest.raises(LinkFailed) as failed:
-        await kind_of_link.open(client, "orders", deadline_s=SOON_S)
+        await open_link(client, "orders", deadline_s=SOON_S)
     assert time.monotonic() - began < SOON_S + SLACK_S
     assert (failed.value.failure.kind, failed.value.failure.is_connection) == (FailureKind.NO_ANSWER, True)
     await nothing_is_left(files)

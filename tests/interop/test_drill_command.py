@@ -386,6 +386,11 @@ def test_what_a_killed_drill_left_behind_is_undone(
     assert capsys.readouterr().out == "nothing is left of any drill\n"
 
 
+def test_undoing_ignores_options_of_a_drill(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drill", "--undo", "--queues", "200", "--rate", "0", "--length", "soon"]) == 0
+    assert capsys.readouterr().out == "nothing is left of any drill\n"
+
+
 def test_what_cannot_be_put_back_is_reported_with_the_way_to_do_it_later(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from wire_relay import Relay
 from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.watchdog import Watchdog
-from twinbus.client.sync.links import ReceiverProbe, SenderLink
+from twinbus.client.sync.links import SenderLink, try_receiver
 from twinbus.pairing.failure import FailureKind
 from twinbus.testing import LocalNamespace
 
@@ -157,9 +157,9 @@ def test_a_queue_that_can_be_listened_to_is_distinguished_from_others(
     local: LocalNamespace, watchdog: Watchdog
 ) -> None:
     client = Namespace.from_connection_string(local.connection_string).sync_client()
-    ReceiverProbe.open(client, "orders", deadline_s=WAIT_S, watchdog=watchdog)
+    try_receiver(client, "orders", deadline_s=WAIT_S, watchdog=watchdog)
     with pytest.raises(LinkFailed) as failed:
-        ReceiverProbe.open(client, "missing", deadline_s=WAIT_S, watchdog=watchdog)
+        try_receiver(client, "missing", deadline_s=WAIT_S, watchdog=watchdog)
     assert failed.value.failure.kind is FailureKind.NOT_FOUND
 
 
@@ -167,14 +167,14 @@ def test_a_queue_that_can_be_listened_to_is_distinguished_from_others(
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("kind_of_link", [SenderLink, ReceiverProbe])
+@pytest.mark.parametrize("open_link", [SenderLink.open, try_receiver])
 def test_a_peer_that_says_nothing_is_not_waited_for(
-    namespace: Namespace, watchdog: Watchdog, silent_port: int, tls: bool, kind_of_link: Any
+    namespace: Namespace, watchdog: Watchdog, silent_port: int, tls: bool, open_link: Any
 ) -> None:
     client = at(silent_port, namespace.credential, tls=tls).sync_client(8 * SOON_S)  # its time is not over first
     files, began = open_files(), time.monotonic()
     with pytest.raises(LinkFailed) as failed:
-        kind_of_link.open(client, "orders", deadline_s=SOON_S, watchdog=watchdog)
+        open_link(client, "orders", deadline_s=SOON_S, watchdog=watchdog)
     assert time.monotonic() - began < SOON_S + SLACK_S
     assert (failed.value.failure.kind, failed.value.failure.is_connection) == (FailureKind.NO_ANSWER, True)
     wait_until(lambda: our_threads() == ["twinbus-watchdog"])

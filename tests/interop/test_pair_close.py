@@ -21,7 +21,7 @@ from wire_relay import Relay
 import twinbus.aio
 from twinbus import NamespaceSide, PairedServiceBusClient, Retry
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
-from twinbus.client.aio.links import Openings
+from twinbus.client.aio.links import ClientLinks
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.errors import NotSent, PairClosed, PairFaulted
 
@@ -315,7 +315,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
         def discard(self) -> None:
             self.is_discarded = True
 
-    openings, link = Openings(), Link()
+    openings, link = ClientLinks(), Link()
 
     async def open_link() -> Any:
         await asyncio.sleep(0)
@@ -329,7 +329,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
 
 
 async def test_once_openings_have_ended_none_begins_and_waiting_ones_fail() -> None:
-    openings, answers = Openings(), []
+    openings, answers = ClientLinks(), []
 
     async def never() -> Any:
         await asyncio.sleep(3600)

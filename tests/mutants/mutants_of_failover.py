@@ -370,8 +370,8 @@ FAILOVER = (
     Mutant(
         "P7",
         "client/core/flows.py",
-        "            if not is_over:\n                pair.primary_trial_proved_nothing(",
-        "            if wait_s:\n                pair.primary_trial_proved_nothing(",
+        "            if not is_over:\n                pair.feed(entity, TrialProvedNothing(",
+        "            if wait_s:\n                pair.feed(entity, TrialProvedNothing(",
         "a trial that is cut short keeps everybody from trying for ever",
         "test_a_trial_that_is_cut_short_keeps_nobody_from_trying",
     ),

@@ -47,7 +47,7 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/sdk/internals.py",
+        "client/sdk/internals/connections.py",
         'self._message, self._message_bytes = delivery.message, len(delivery.frame["payload"])',
         "self._message, self._message_bytes = delivery.message, 9",
         "a message is recorded with the size of its body alone",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.client.sdk.internals import NEWEST, OLDEST, PACKAGE
+from twinbus.client.sdk.internals.required_parts import NEWEST, OLDEST, PACKAGE
 
 pytestmark = [pytest.mark.sdk_versions, pytest.mark.timeout(1_500)]
 

@@ -226,7 +226,7 @@ def metrics_page() -> str:
     rows = [
         (
             f"`{metric.name}`",
-            metric.kind.value,
+            metric.kind,
             ", ".join(f"`{label}`" for label in metric.labels),
             f"`{metric.dotted_name}`" + (f" ({metric.unit})" if metric.unit else ""),
             metric.help,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from seeds import examples
 
-from twinbus.pairing.held_sends import Line
+from twinbus.pairing.entity import Line
 from twinbus.pairing.rules import Rules
 
 COUNT_MAX, BYTES_MAX = 4, 100

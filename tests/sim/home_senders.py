@@ -16,11 +16,11 @@ from twinbus.broker.message import read_arrival
 from twinbus.client.aio import drive
 from twinbus.client.core import probes
 from twinbus.client.core.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
-from twinbus.client.core.flows import QueueChoice
 from twinbus.client.core.ordered_sends import sending_of
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded, TimeCame
 from twinbus.pairing.receipt import NOT_ACCEPTED, NamespaceSide, SendReceipt, receipt_of
+from twinbus.pairing.rotation import QueueChoice
 
 TTL_MS = 40_000
 

@@ -13,11 +13,12 @@ from sim.pair_places import Places
 from sim.pair_rules import Habits
 from sim.pair_shell import SimulatedShell
 from twinbus.client.core.asks import Answer, Failed, Stored, ToPrimary
-from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.client.core.flows import SendFlow
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 from twinbus.pairing.retry import kept_back_s
+from twinbus.pairing.rotation import QueueChoice
 
 TYPO = "ordres"
 """An entity that was never there."""

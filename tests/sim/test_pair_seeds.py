@@ -22,7 +22,7 @@ from twinbus.pairing import entity as entity_module
 from twinbus.pairing import envelope, machine
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Effect, PingPrimary
-from twinbus.pairing.entity import Entity
+from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.envelope import Aliases, address
 from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import (
@@ -35,7 +35,6 @@ from twinbus.pairing.events import (
     TrialProvedNothing,
 )
 from twinbus.pairing.failure import Failure
-from twinbus.pairing.held_sends import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt

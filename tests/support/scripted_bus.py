@@ -37,7 +37,7 @@ from twinbus.client.core.asks import (
     Woke,
 )
 from twinbus.client.core.effect_runner import TimerKey, run_effects
-from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.client.core.flows import SendFlow
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import Classifier
@@ -45,6 +45,7 @@ from twinbus.pairing.events import FailoverForced, MarkedHealthy, TimeCame
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
 
 STEPS_MAX = 10_000
@@ -103,6 +104,8 @@ class Messages:
     per_batch: int = 1_000
     refusal: Exception | None = None
     """What putting them into envelopes raises."""
+    session_ids: frozenset[str | None] = frozenset([None])
+    has_order: bool = True
 
     @property
     def sizes(self) -> tuple[int, ...]:

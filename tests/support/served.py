@@ -28,7 +28,7 @@ from free_ports import free_port
 
 from twinbus import control_client
 from twinbus.client.namespace import Namespace
-from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.internals.connections import LinkConnection
 
 KEY = "the-key-of-all-served-namespaces"
 ISSUER_NAME, ISSUER_SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"

@@ -53,9 +53,8 @@ def check_file(file: Path) -> Path:
 def families(progress: Progress, names: PairNames) -> Families:
     """The metrics of a syphon and of its looks into the backlog, without those of a pairing."""
     from twinbus.client.core.own_syphon import status_of, with_look
-    from twinbus.client.reporting.backlog_metrics import BACKLOG_METRICS
     from twinbus.client.reporting.status import SecondaryStatus, Status
-    from twinbus.client.reporting.syphon_metrics import SYPHON_METRICS
+    from twinbus.client.reporting.syphon_metrics import BACKLOG_METRICS, SYPHON_METRICS
     from twinbus.client.reporting.telemetry import Families
 
     status = Status(

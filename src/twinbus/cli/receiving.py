@@ -64,7 +64,7 @@ def receiving_from(namespace: Namespace, where: ReceiveSource, attempt_s: float)
 def _receiver(client: Any, where: ReceiveSource, attempt_s: float) -> Any:
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
 
-    from twinbus.client.sync.receivers import queue_receiver, subscription_receiver
+    from twinbus.client.sync.receivers import without_pings
 
     options: dict[str, Any] = {"keep_alive": 0}
     if where.deletes:
@@ -75,15 +75,17 @@ def _receiver(client: Any, where: ReceiveSource, attempt_s: float) -> Any:
         options["session_id"] = where.session if where.session is not None else NEXT_AVAILABLE_SESSION
         options["max_wait_time"] = attempt_s
     if where.subscription is None:
-        return queue_receiver(client, where.entity, **options)
-    return subscription_receiver(client, where.entity, where.subscription, **options)
+        receiver = client.get_queue_receiver(where.entity, **options)
+    else:
+        receiver = client.get_subscription_receiver(where.entity, where.subscription, **options)
+    return without_pings(receiver)
 
 
 class MessageReceiver:
     """One receiver; every call raises `TwinbusError` when it fails or takes too long."""
 
     def __init__(self, receiver: Any, name: str, attempt_s: float) -> None:
-        from twinbus.client.sdk.internals import LinkConnection
+        from twinbus.client.sdk.internals.connections import LinkConnection
         from twinbus.client.sdk.readable import read_all_of
 
         self.receiver = receiver
@@ -94,7 +96,7 @@ class MessageReceiver:
 
     def open(self) -> None:
         """Have the link that messages come by; a session is accepted with it."""
-        from twinbus.client.sdk.internals import open_receiver
+        from twinbus.client.sdk.internals.handlers import open_receiver
 
         self._do(self._attempt_s, lambda: open_receiver(self.receiver))
 
@@ -119,14 +121,14 @@ class MessageReceiver:
         self._do(self._attempt_s, lambda: self.receiver.abandon_message(message))
 
     def close(self) -> None:
-        from twinbus.client.sdk.deadline import within
+        from twinbus.client.sdk.abandonable_threads import within
 
         with contextlib.suppress(Exception):
             within(GOODBYE_S, self.receiver.close)
         self._wire.close()
 
     def _do(self, deadline_s: float, act: Callable[[], Result]) -> Result:
-        from twinbus.client.sdk.deadline import within
+        from twinbus.client.sdk.abandonable_threads import within
         from twinbus.client.sdk.failures import describe
 
         try:

@@ -10,12 +10,14 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 from urllib.parse import quote_plus
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 
+from twinbus.client.sdk.abandonable_threads import call_on_thread
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.transport.dial import JWT, SAS_TOKEN, CbsToken
 
@@ -82,36 +84,6 @@ def for_aio(credential: Credential, wait_s: float) -> Any:
     return ThreadedCredential(BoundedCredential(credential, wait_s))
 
 
-class _Fetch:
-    """One question to a credential, on a thread that can be left behind."""
-
-    def __init__(self, ask: Callable[[], AccessToken]) -> None:
-        self._ask = ask
-        self._ended = threading.Event()
-        self._token: AccessToken | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="twinbus-token", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._token = self._ask()
-        except BaseException as error:
-            self._error = error
-        self._ended.set()
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended.is_set()
-
-    def result(self, wait_s: float) -> AccessToken:
-        if not self._ended.wait(wait_s):
-            raise NoToken(f"the credential gave no token within {wait_s:g} s")
-        if self._error is not None:
-            raise self._error
-        assert self._token is not None
-        return self._token
-
-
 class BoundedCredential:
     """A token credential that answers in time or raises `NoToken`.
 
@@ -123,14 +95,17 @@ class BoundedCredential:
         self._credential = credential
         self._wait_s = wait_s
         self._lock = threading.Lock()
-        self._asking: dict[tuple[str, ...], _Fetch] = {}
+        self._asking: dict[tuple[str, ...], Future[AccessToken]] = {}
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         with self._lock:
-            fetch = self._asking.get(scopes)
-            if fetch is None or fetch.has_ended:
-                fetch = self._asking[scopes] = _Fetch(lambda: self._credential.get_token(*scopes, **options))
-        return fetch.result(self._wait_s)
+            answer = self._asking.get(scopes)
+            if answer is None or answer.done():
+                answer = call_on_thread(lambda: self._credential.get_token(*scopes, **options), "twinbus-token")
+                self._asking[scopes] = answer
+        if not wait([answer], self._wait_s).done:
+            raise NoToken(f"the credential gave no token within {self._wait_s:g} s")
+        return answer.result()
 
 
 class ThreadedCredential:

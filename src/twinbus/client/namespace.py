@@ -32,7 +32,7 @@ from twinbus.errors import OptionsError
 from twinbus.transport.dial import Dial
 
 ATTEMPT_S = 5.0
-"""How long one attempt may take, unless told otherwise."""
+"""How long one attempt may take, unless given."""
 
 CA_VARIABLE = "SSL_CERT_FILE"
 """A file of certificates to trust where nothing else is said; OpenSSL and many programs know it."""
@@ -299,7 +299,7 @@ def _host_and_port(text: object) -> tuple[str, int | None]:
     """Of `contoso.servicebus.windows.net`, with or without a scheme, a port and a path."""
     if not isinstance(text, str):
         raise OptionsError(f"the fully qualified namespace is text, got {type(text).__name__}")
-    if "endpoint=" in text.lower():  # may hold a secret, which is not told on
+    if "endpoint=" in text.lower():  # may hold a secret, which is not repeated
         raise OptionsError("this is a connection string: use Namespace.from_connection_string(...)")
     try:
         found = urlsplit(text if "//" in text else f"//{text}")

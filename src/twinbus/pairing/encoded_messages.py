@@ -12,7 +12,7 @@ from typing import NamedTuple
 from twinbus.amqp.sections import Layout, PropertyField, encode_message, read_annotation, read_properties, walk
 from twinbus.amqp.types import Value, encode
 from twinbus.errors import EnvelopeError, TooLargeForDetour
-from twinbus.pairing.envelope import address, open_envelope
+from twinbus.pairing.envelope import open_envelope
 
 PARTITION_KEY = "x-opt-partition-key"
 BATCH_MESSAGES_MAX = 4_500
@@ -46,7 +46,7 @@ class Stamp(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes of the batch."""
+        """Its share of the batch, at most."""
         message_id, session_id, key = self
         size = 0
         if message_id is not None or session_id is not None:
@@ -84,11 +84,6 @@ def size_in_batch(encoded: bytes) -> int:
 def size_alone(encoded: bytes) -> int:
     """How many bytes a batch has that holds only this message."""
     return stamp_of(encoded).size_bytes + size_in_batch(encoded)
-
-
-def fits(encoded: bytes, path: str, limit_bytes: int) -> bool:
-    """Whether the message, addressed to `path`, can be put into a backlog queue that takes so many bytes at once."""
-    return size_alone(address(encoded, path)) <= limit_bytes
 
 
 def pack(encoded_messages: Iterable[bytes], limit_bytes: int) -> list[list[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
@@ -9,7 +10,6 @@ from typing import assert_never
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
-from twinbus.pairing.held_sends import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.ordering import Fences
 from twinbus.pairing.receipt import NamespaceSide
@@ -34,20 +34,53 @@ class Tally:
     raised: int = 0
 
 
+class Line:
+    """Sends held until an entity recovers or fails over (P5, `hold_sends`).
+
+    First come, first served: only the head may try. Bounded in count and bytes.
+    """
+
+    def __init__(self, rules: Rules, tickets: Iterator[int]) -> None:
+        """`tickets` are numbers that nobody else is given."""
+        self._rules = rules
+        self._tickets = tickets
+        self._waiting: OrderedDict[int, int] = OrderedDict()  # ticket -> bytes
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, ticket: int) -> bool:
+        return ticket in self._waiting
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        rules = self._rules
+        return len(self._waiting) < rules.hold_count_max and self.bytes + size_bytes <= rules.hold_bytes_max
+
+    def join(self, size_bytes: int) -> int:
+        """A ticket for the end of the line."""
+        ticket = next(self._tickets)
+        self._waiting[ticket] = size_bytes
+        self.bytes += size_bytes
+        return ticket
+
+    @property
+    def head(self) -> int | None:
+        return next(iter(self._waiting), None)
+
+    def leave(self, ticket: int) -> int | None:
+        """Who is the new head because this one left; None if that is nobody, or if the head stays."""
+        was_head = self.head == ticket
+        self.bytes -= self._waiting.pop(ticket, 0)
+        return self.head if was_head else None
+
+
 class Entity:
     """Not for several threads at once: whoever shares it holds a lock while calling (and never while waiting)."""
 
-    def __init__(
-        self,
-        path: str,
-        rules: Rules,
-        tickets: Iterator[int],
-        *,
-        is_known: bool = False,
-        fences: Fences | None = None,
-    ) -> None:
+    def __init__(self, path: str, rules: Rules, tickets: Iterator[int], *, fences: Fences | None = None) -> None:
         self.path = path
-        self.is_known = is_known
+        self.is_known = False
         """Seen alive, or declared to exist: only then is "not found" an outage and no typo."""
         self.line = Line(rules, tickets)
         self.rate = ErrorRate(rules)
@@ -59,10 +92,9 @@ class Entity:
         self._rules = rules
         self._fences = fences
         self._state: State = Healthy()
-        self.is_plain = rules.error_rate is None and (fences is None or fences.is_clear(path))
-        """Nothing is to be decided: sends may go straight to the primary. Read without a lock, so it is one word."""
-        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
-        """The same in another word, for those who also have to know the epoch."""
+        self.plain_epoch = NOT_PLAIN
+        """The epoch while nothing is to be decided, and sends may go straight to the primary; read without a lock."""
+        self.refresh()
 
     @property
     def state(self) -> State:
@@ -86,6 +118,11 @@ class Entity:
     def is_ready(self) -> bool:
         """It is failed over, and waits for a message to prove that the primary takes messages again."""
         return isinstance(self._state, FailedOver) and self._state.is_ready
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sends may go straight to the primary."""
+        return self.plain_epoch != NOT_PLAIN
 
     def may_try(self, at: float) -> bool:
         """Whether a message that is sent now may try the primary though the entity is failed over."""
@@ -111,8 +148,8 @@ class Entity:
         """Whether sends may go straight to the primary, after something changed."""
         is_calm = isinstance(self._state, Healthy) and not len(self.line)
         is_clear = self._fences is None or self._fences.is_clear(self.path)
-        self.is_plain = is_calm and is_clear and self._rules.error_rate is None
-        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
+        is_plain = is_calm and is_clear and self._rules.error_rate is None
+        self.plain_epoch = self.epoch if is_plain else NOT_PLAIN
 
     def leave_line(self, ticket: int) -> tuple[Effect, ...]:
         """A held send is done with, one way or the other."""

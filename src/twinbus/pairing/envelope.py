@@ -86,7 +86,7 @@ class Aliases(NamedTuple):
 
 
 class Homeward(NamedTuple):
-    """A letter as the application sent it, and the entity it is for."""
+    """A message as the application sent it, and the entity it is for."""
 
     path: str
     encoded: bytes
@@ -106,7 +106,7 @@ def _reserved(encoded: bytes, span: Span | None) -> tuple[str, ...]:
 
 
 def address(encoded: bytes, path: str) -> bytes:
-    """The letter as it goes into a backlog queue, bound for the entity at `path`.
+    """The message as it goes into a backlog queue, bound for the entity at `path`.
 
     Raises `ReservedProperty` if it uses one of the names, `EnvelopeError` if a value that has to move has another type
     than the service knows for it.
@@ -152,11 +152,6 @@ def _written(aliases: Aliases) -> dict[str, Value]:
     return entries | {PATH: aliases.path}
 
 
-def overhead(encoded: bytes, path: str) -> int:
-    """How many bytes longer the message is on the detour to `path`; the batch it travels in is not counted."""
-    return len(address(encoded, path)) - len(encoded)
-
-
 # --- the way home ----------------------------------------------------------------------------------
 
 _ALIAS_TYPES: Final = {PATH: (str, "string"), SESSION_ID: (str, "string"), TIME_TO_LIVE: (ULong, "ulong"),
@@ -194,7 +189,7 @@ def _reserved_entries(encoded: bytes, span: Span | None) -> dict[str, Value]:
 
 
 def open_envelope(encoded: bytes, *, ttl_left_ms: int | None = None, aliases: Aliases | None = None) -> Homeward:
-    """The letter as it was before `address`, without what the secondary added, and where it belongs.
+    """The message as it was before `address`, without what the secondary added, and where it belongs.
 
     `ttl_left_ms` is the time to live it goes home with if it had one; None: all of it again. `aliases` are those of
     this very message, if they have been read already. Raises like `read_aliases`.

@@ -10,7 +10,7 @@ SLICES = 10
 """The window moves on in steps of a tenth."""
 PINGS_NEEDED_MAX = 8
 FLAP_PINGS = 10
-"""A failover that comes within so many ping intervals of the last return is a flap."""
+"""A failover within this many ping intervals of the last return is a flap."""
 
 
 class ErrorRate:

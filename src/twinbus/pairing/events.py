@@ -10,106 +10,87 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class SendSucceeded:
-    """The primary took messages."""
-
+class EntityEvent:
     at: float
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendFailed:
+class SendSucceeded(EntityEvent):
+    """The primary took messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed(EntityEvent):
     """A send used up its retry schedule, or tried the primary once for a failed over entity; the class was *down*."""
 
-    at: float
-    epoch: int
     reason: str
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TooManyFailed:
+class TooManyFailed(EntityEvent):
     """The share of failed sends passed the limit that was asked for."""
 
-    at: float
-    epoch: int
     reason: str
     pings_needed: int = 1
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TimeCame:
+class TimeCame(EntityEvent):
     """The failover interval has passed since suspicion arose."""
 
-    at: float
-    epoch: int
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PingSucceeded:
+class PingSucceeded(EntityEvent):
     """The primary took a ping."""
 
-    at: float
-    epoch: int
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PingFailed:
+class PingFailed(EntityEvent):
     """The primary did not answer a ping, or refused it."""
 
-    at: float
-    epoch: int
     reason: str
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class LinkOpened:
+class LinkOpened(EntityEvent):
     """The primary was asked by a link only, and the link opened: whether it takes messages is still to be shown."""
 
-    at: float
-    epoch: int
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TrialBegan:
+class TrialBegan(EntityEvent):
     """One message of a failed over entity is sent to the primary, to see whether it is taken."""
-
-    at: float
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class TrialProvedNothing:
+class TrialProvedNothing(EntityEvent):
     """The primary said nothing about itself: it was busy, the message was at fault, or the caller did not wait."""
 
-    at: float
-    epoch: int
     wait_s: float = 0.0
     """For so long no other message tries."""
 
 
 @dataclass(frozen=True, slots=True)
-class FailoverForced:
+class FailoverForced(EntityEvent):
     """Somebody wants this entity failed over. With `stays` no ping brings it back."""
 
-    at: float
-    epoch: int
     reason: str
     stays: bool = False
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedHealthy:
+class MarkedHealthy(EntityEvent):
     """Somebody knows that the entity is well."""
-
-    at: float
-    epoch: int
 
 
 Event = (

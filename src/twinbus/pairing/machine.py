@@ -60,9 +60,9 @@ class FailedOver:
     since: float
     reason: str
     pings_needed: int = 1
-    """So many pings must succeed, or links open, one after the other."""
+    """How many pings must succeed, or links open, one after the other."""
     pings_good: int = 0
-    """So many have, since the last one that failed."""
+    """How many have, since the last one that failed."""
     stays: bool = False
     """Only a person brings it back."""
     is_tried: bool = False

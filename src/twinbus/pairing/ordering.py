@@ -25,7 +25,7 @@ from twinbus.amqp.types import encode
 KEYS_MAX = 100_000
 """Fences that are kept apart. Beyond that a queue as a whole has to be seen empty."""
 HAND_OVER_MESSAGES_MAX = 100
-"""With no more letters of a key than this on their way home, it is worth waiting for the last of them."""
+"""With no more messages of a key than this on their way home, it is worth waiting for the last of them."""
 
 Mark = bytes
 """The message id, encoded; empty if it has none."""
@@ -73,7 +73,7 @@ def queue_for(key: Key, queues: Sequence[int]) -> int:
 
 @dataclass(slots=True, eq=False)
 class Crossing:
-    """Letters of one key on their way into their queue, in one batch."""
+    """Messages of one key on their way into their queue, in one batch."""
 
     key: Key
     queue: int
@@ -96,7 +96,7 @@ class Fence:
     have a higher one: messages that came home before the fence stood, and come again, are not counted."""
     under_way: list[Crossing] = field(default_factory=list)
     tail: dict[Mark, int] = field(default_factory=dict)
-    """Letters of which none is known to be in front of another, and when they were taken: all of them must come home.
+    """Messages of which none is known to be in front of another, and when they were taken: all of them must come home.
     One that began after another was taken stands behind it, so of messages sent one by one only the last is in here."""
 
     @property
@@ -105,7 +105,7 @@ class Fence:
 
     @property
     def left(self) -> int:
-        """About how many letters are on their way home."""
+        """About how many messages are on their way home."""
         return max(self.accepted - self.home, len(self.tail))
 
     def add(self, crossing: Crossing, now: int) -> None:
@@ -137,7 +137,7 @@ class Fences:
             self._unseen = dict.fromkeys(self._queues, 0)
 
     def queue_of(self, key: Key) -> int | None:
-        """The only queue in which letters of this key may lie; None: there are no queues."""
+        """The only queue in which messages of this key may lie; None: there are no queues."""
         return queue_for(key, self._queues) if self._queues else None
 
     # --- what stands ---
@@ -161,7 +161,7 @@ class Fences:
         return queue in self._unseen or any(fence.queue == queue for fence in self._fences.values())
 
     def standing(self) -> list[tuple[Key, int, int]]:
-        """Every fence: its key, its queue, and about how many letters are on their way home."""
+        """Every fence: its key, its queue, and about how many messages are on their way home."""
         return [(key, fence.queue, fence.left) for key, fence in list(self._fences.items())]
 
     @property
@@ -177,7 +177,7 @@ class Fences:
     # --- into the backlog ---
 
     def depart(self, key: Key, marks: Sequence[Mark]) -> Crossing:
-        """A batch with these letters of a key is about to be sent to the key's queue."""
+        """A batch with these messages of a key is about to be sent to the key's queue."""
         queue = self.queue_of(key)
         assert queue is not None, "there are queues, or nothing departs"
         now = self._tick()
@@ -220,7 +220,7 @@ class Fences:
     # --- home ---
 
     def came(self, queue: int, encoded_messages: Iterable[Came]) -> list[int]:
-        """Letters left a queue, those of a key in their order. The tickets to rouse."""
+        """Messages left a queue, those of a key in their order. The tickets to rouse."""
         roused: list[int] = []
         for path, session_id, sequence, mark in encoded_messages:
             self._highest[queue] = max(self._highest.get(queue, 0), sequence)

@@ -11,11 +11,10 @@ from itertools import count
 from typing import Literal
 
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
-from twinbus.pairing.entity import Entity
+from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
-from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded, TrialBegan, TrialProvedNothing
+from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.held_sends import Line
 from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rotation import Rotation
@@ -96,7 +95,7 @@ class Pair:
         if was is NamespaceSide.BACKLOG and entity.side is NamespaceSide.PRIMARY:
             self.order(None, *self.secondary.rouse(entity.path))
         elif isinstance(event, LinkOpened) and entity.may_try(event.at):
-            self.order(None, *self.secondary.rouse(entity.path))  # who waits for the secondary may try the primary
+            self.order(None, *self.secondary.rouse(entity.path))  # sends that wait may try the primary
 
     @property
     def probe(self) -> Literal["ping", "link"]:
@@ -112,7 +111,7 @@ class Pair:
         return self._opinion(entity, failure) or classify(failure, SendKind.PRIMARY, is_known=entity.is_known)
 
     def _opinion(self, entity: Entity, failure: Failure) -> ErrorClass | None:
-        """What the application's own classifier says; one that is broken says nothing, and that is told once."""
+        """What the application's own classifier says; one that is broken says nothing, and that is reported once."""
         if self._classifier is None:
             return None
         try:
@@ -139,17 +138,6 @@ class Pair:
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
 
-    def begin_primary_trial(self, entity: Entity, at: float) -> None:
-        """A message of a failed over entity is about to be sent to the primary, to see whether it is taken."""
-        self.feed(entity, TrialBegan(at, entity.epoch))
-
-    def primary_trial_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
-        """Its class was *down*. No share of failed sends grows by it: those sends are in the backlog."""
-        self.feed(entity, SendFailed(at, epoch, str(failure), chance))
-
-    def primary_trial_proved_nothing(self, entity: Entity, at: float, epoch: int, *, wait_s: float = 0.0) -> None:
-        self.feed(entity, TrialProvedNothing(at, epoch, wait_s))
-
     def doubted(
         self,
         entity: Entity,
@@ -161,7 +149,7 @@ class Pair:
         sizes: Sequence[int] = (),
         queue: int | None = None,
     ) -> None:
-        """An attempt to send these messages, or so many of them, ended without an answer."""
+        """An attempt to send these messages, or `copies` of them, ended without an answer."""
         entity.tally.in_doubt += len(message_ids) if copies is None else copies
         details: dict[str, object] = {"message_ids": tuple(message_ids), "side": side}
         if queue is not None:
@@ -282,7 +270,7 @@ class Pair:
     # --- order ---
 
     def depart(self, entity: Entity, key: Key, marks: Sequence[Mark]) -> Crossing:
-        """Letters of a key are about to be sent to their backlog queue: from now on a fence stands before it."""
+        """Messages of a key are about to be sent to their backlog queue: from now on a fence stands before it."""
         assert self.fences is not None
         crossing = self.fences.depart(key, marks)
         entity.refresh()
@@ -299,12 +287,12 @@ class Pair:
             self._fences_fell(self.fences.seen_empty(queue, look))
 
     def arrived(self, crossing: Crossing) -> None:
-        """A backlog queue has taken letters of a key."""
+        """A backlog queue has taken messages of a key."""
         if self.fences is not None:
             self._fences_fell(self.fences.arrived(crossing))
 
     def not_arrived(self, crossing: Crossing, *, in_doubt: bool) -> None:
-        """A backlog queue has not taken letters of a key, or nobody knows."""
+        """A backlog queue has not taken messages of a key, or nobody knows."""
         if self.fences is not None:
             self._fences_fell(self.fences.failed(crossing, in_doubt=in_doubt))
 
@@ -320,7 +308,7 @@ class Pair:
             entity.refresh()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
-        """Tell something about an entity that is worth telling only once."""
+        """Report something about an entity that is worth reporting only once."""
         if name not in entity.warned:
             entity.warned.add(name)
             self.order(entity, ReportEvent(name, text, details))

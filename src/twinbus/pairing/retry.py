@@ -26,7 +26,7 @@ class Tries:
     failures: list[Failure] = field(default_factory=list)
 
     def note(self, failure: Failure, messages: int = 1) -> None:
-        """An attempt to send so many messages has failed."""
+        """An attempt to send this many messages has failed."""
         self.attempted()
         self.copies_in_doubt += messages if failure.in_doubt else 0
         self.failures = [*self.failures[-2:], failure]  # the last three tell enough

@@ -124,6 +124,15 @@ class Rotation:
         return "; ".join(reasons) or "no backlog queue is left to try"
 
 
+class QueueChoice:
+    """The backlog queue that one sender has chosen; None before its first detour."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self) -> None:
+        self.queue: int | None = None
+
+
 class Search:
     """What one batch has met on its way to a backlog queue."""
 
@@ -137,4 +146,4 @@ class Search:
         self.unreachable: set[int] = set()
         """No connection could be made or kept for these; that is not their fault, but another one is tried first."""
         self.doubts = 0
-        """Attempts that ended without an answer: so many copies may be stored."""
+        """Attempts that ended without an answer: each may have stored a copy."""

@@ -27,12 +27,12 @@ SPREAD = 0.2
 """Trials come up to this share earlier, by chance, so that clients do not try in step."""
 TRIAL_S = 1.0
 SHORT_TRIALS_MAX = 5
-"""After so many trials in a row that nobody answered, the next ones last a whole attempt: a namespace that is far away
+"""After this many trials in a row without an answer, the next ones last a whole attempt: a namespace that is far away
 or very busy may need longer than a second to accept a connection."""
 CALM_S = 10.0
 """A connection that fails so long after the last trial connected begins a new outage, with short pauses again."""
 SHORT_ATTEMPTS_MIN = 3
-"""So many attempts in a row, each with too little time, prove that a queue is silent, if they had enough together."""
+"""This many attempts in a row, each with too little time, prove that a queue is silent, if they had enough together."""
 
 
 @dataclass(frozen=True, slots=True)

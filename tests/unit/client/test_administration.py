@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError, ServiceRequestError
 from azure.servicebus.management import QueueProperties
 from azure.servicebus.management._generated.models import QueueDescription
 
-from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.setup.administration import admin_failure, detection_of
 from twinbus.client.setup.preparation import Detection
 from twinbus.pairing.failure import FailureKind

@@ -8,7 +8,6 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.core.asks import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
-from twinbus.client.core.flows import QueueChoice
 from twinbus.client.core.probes import ping
 from twinbus.errors import SendError
 from twinbus.pairing.error_class import ErrorClass, documented
@@ -17,6 +16,7 @@ from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.retry import longest_s
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind

@@ -8,10 +8,10 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, ScriptedBus, fails
 
 from twinbus.client.core.asks import Sleep, ToBacklog
-from twinbus.client.core.flows import QueueChoice
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.receipt import NamespaceSide
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind

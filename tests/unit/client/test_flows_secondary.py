@@ -9,11 +9,12 @@ import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.core.asks import OpenBacklog, ToBacklog
-from twinbus.client.core.flows import DOUBTS_MAX, QueueChoice
+from twinbus.client.core.flows import DOUBTS_MAX
 from twinbus.client.core.probes import try_secondary
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import NamespaceSide
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind

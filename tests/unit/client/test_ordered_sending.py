@@ -21,7 +21,7 @@ from twinbus.client.core.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.client.core.flows import SendFlow
 from twinbus.client.core.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.effects import ReportEvent, Rouse
@@ -31,6 +31,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
 
 DOWN = Failure(FailureKind.DISABLED, "switched off")

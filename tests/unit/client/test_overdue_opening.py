@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.internals.connections import LinkConnection
 from twinbus.client.sdk.watchdog import GRACE_S, Watchdog
 from twinbus.client.sync import links
 from twinbus.client.sync.links import _open_within

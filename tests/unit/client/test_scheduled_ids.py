@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.client.reporting.scheduled_ids import ScheduledIds
+from twinbus.client.reporting.ledger_events import ScheduledIds
 
 
 def test_an_id_is_known_by_entity_and_number_until_it_is_taken() -> None:

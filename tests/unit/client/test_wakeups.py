@@ -15,14 +15,15 @@ from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.client.aio.shell import PairShell as TaskShell
 from twinbus.client.core import answers, ordered_sends
 from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
-from twinbus.client.core.flows import QueueChoice
-from twinbus.client.core.ordered_sends import KeyedSendable, sending_of
+from twinbus.client.core.ordered_sends import sending_of
+from twinbus.client.core.send_record import Sendable
 from twinbus.client.sync.shell import PairShell as ThreadShell
 from twinbus.pairing.effects import Rouse
 from twinbus.pairing.envelope import address
 from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.rotation import QueueChoice
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")
@@ -73,7 +74,7 @@ def fall(pair: Pair, number: int) -> None:
     pair.came_home(queue, [Came("orders", "a", number, mark_of(MESSAGE))])
 
 
-def request() -> KeyedSendable:
+def request() -> Sendable:
     return OneMessage()
 
 

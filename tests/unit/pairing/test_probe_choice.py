@@ -10,7 +10,7 @@ from scripted_bus import OK, REFUSED, ScriptedBus
 from twinbus.client.core.asks import Probe
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.client.sdk.internals import _offered
+from twinbus.client.sdk.internals.connections import _offered
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules

@@ -109,12 +109,24 @@ class CanaryArguments(ArgumentGroup):
     leave_canaries: bool = option(False, None, "Do not remove canaries at the end: they expire.", "--leave-canaries")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrillBacklogArguments(PreparedBacklogArguments):
+    """Checked when a drill is planned: --undo ignores them."""
+
+    def __post_init__(self) -> None: ...
+
+    def queue_count(self) -> int:
+        """Raises `OptionsError` if it is out of range."""
+        super().__post_init__()
+        return self.queues
+
+
 def drill(
     fault: FaultArguments,
     namespaces: PairArguments,
     limits: LimitArguments,
     application: ApplicationArguments,
-    backlog: PreparedBacklogArguments,
+    backlog: DrillBacklogArguments,
     canaries: CanaryArguments,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Put back what killed drills have left changed.")] = False,
@@ -174,7 +186,7 @@ def _options(
     fault: FaultArguments,
     limits: LimitArguments,
     application: ApplicationArguments,
-    backlog: PreparedBacklogArguments,
+    backlog: DrillBacklogArguments,
     canaries: CanaryArguments,
 ) -> DrillOptions:
     from twinbus.drill.options import DrillOptions
@@ -195,7 +207,7 @@ def _options(
         ping_interval_s=parse_seconds(application.ping_interval, "--ping-interval"),
         attempts=application.attempts,
         timeout_s=timeout_s(application.timeout),
-        queue_count=backlog.queues,
+        queue_count=backlog.queue_count(),
         primary_name=backlog.primary_name,
         creates=not backlog.no_create,
         by_status=fault.by_status,

@@ -34,7 +34,7 @@ class BacklogPool:
     async def send(self, queue: int, encoded: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
         """Store encoded messages in a backlog queue; raises `LinkFailed`.
 
-        `is_patient`: the time runs from when there is a link.
+        `is_patient`: the time runs from when there is a link, and the send takes no more than twice its time.
         """
         since = monotonic()
         async with self._turn(queue, timeout_s):

@@ -9,8 +9,9 @@ from typing import Any
 from weakref import ref
 
 from azure.core.async_paging import AsyncItemPaged
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from twinbus.client.aio.receivers import PairedServiceBusReceiver, queue_receiver, recorded, subscription_receiver
+from twinbus.client.aio.receivers import PairedServiceBusReceiver, without_pings
 from twinbus.client.aio.sender import PairedServiceBusSender
 from twinbus.client.aio.shell import PairShell
 from twinbus.client.aio.sides import PairSide, PairSides
@@ -111,29 +112,21 @@ class PairedServiceBusClient:
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._kept(queue_receiver(self._shell.receiving, queue_name, **kwargs))
+        return self._paired(self._receiving.get_queue_receiver(queue_name, **kwargs))
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, **kwargs: Any
     ) -> PairedServiceBusReceiver:
         """The SDK's receiver on this subscription of the primary; pings are not shown. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
+        return self._paired(self._receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs))
 
     def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> AsyncItemPaged[str]:
         """The SDK's list of sessions of this queue of the primary. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._shell.receiving.list_queue_sessions(queue_name, **kwargs)
+        return self._receiving.list_queue_sessions(queue_name, **kwargs)
 
     def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> AsyncItemPaged[str]:
         """The SDK's list of sessions of this subscription of the primary. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._shell.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+        return self._receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 
     def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
         check_sender_options(name, kwargs)
@@ -145,9 +138,17 @@ class PairedServiceBusClient:
         self._senders.add(sender)
         return sender
 
-    def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
-        self._receivers.add(receiver)
-        return recorded(receiver, self._state.recorder)
+    @property
+    def _receiving(self) -> ServiceBusClient:
+        """The SDK's client for receivers on the primary; raises what a call has to raise unless it can be used."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._shell.receiving
+
+    def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+        paired = without_pings(receiver, self._state.recorder)
+        self._receivers.add(paired)
+        return paired
 
     # --- controls and sight ---
 

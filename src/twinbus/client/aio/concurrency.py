@@ -69,7 +69,7 @@ async def within(seconds: float, act: Callable[[], Awaitable[Result]]) -> Result
 async def each_of(
     items: Iterable[Item], act: Callable[[Item], Awaitable[Result]], at_once: int, _name: str
 ) -> tuple[Result, ...]:
-    """What `act` returns for each of them, in their order; so many run at the same time."""
+    """What `act` returns for each of them, in their order; at most `at_once` run at a time."""
     room = Semaphore(at_once)
 
     async def act_in_turn(item: Item) -> Result:

@@ -28,10 +28,8 @@ from twinbus.client.sdk.failures import (
     no_answer,
     overdue,
 )
-from twinbus.client.sdk.internals import (
-    AioLinkConnection,
-    Heard,
-    LastTransfer,
+from twinbus.client.sdk.internals.connections import AioLinkConnection, Heard, LastTransfer
+from twinbus.client.sdk.internals.handlers import (
     is_running,
     keep_alive_async,
     max_batch_bytes,
@@ -77,7 +75,7 @@ class Guard:
     def start(self, seconds: float, count: Callable[[], int], before: int) -> None:
         """Act when this time and a little more has passed, unless cancelled before.
 
-        Also, and soon, if whoever calls was told to end and the call goes on: `count` says more than `before`.
+        Also, and soon, if the caller was cancelled and the call goes on: `count` says more than `before`.
         """
         now = self._clock()
         self._due = due = now + seconds + GRACE_S
@@ -87,7 +85,7 @@ class Guard:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the caller was told to end while this call is under way."""
+        """Whether the caller was cancelled while this call is under way."""
         return self.count() > self.before
 
     def cancel(self) -> None:
@@ -250,11 +248,12 @@ class SenderLink:
         self._wire.cut()
 
 
-class Openings:
-    """Links that are being opened: who closes ends that at once, however silent the other side is."""
+class ClientLinks:
+    """Links of one client of the SDK, open or being opened; `end` ends both at once, however silent the peer is."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Future[SenderLink]] = set()
+        self._links: WeakRegister[SenderLink] = WeakRegister()
         self._has_ended = False
 
     async def open(self, link: Coroutine[Any, Any, SenderLink]) -> SenderLink:
@@ -266,7 +265,7 @@ class Openings:
         before = count()
         self._under_way.add(opening)
         try:
-            return await opening
+            opened = await opening
         except asyncio.CancelledError:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result().discard()  # it opened in the very moment in which nobody wanted it any more
@@ -275,19 +274,22 @@ class Openings:
             raise LinkFailed(CLOSED) from None
         finally:
             self._under_way.discard(opening)
+        self._links.add(opened)
+        return opened
 
     def end(self) -> None:
         self._has_ended = True
         for opening in tuple(self._under_way):
             opening.cancel()
+        for link in self._links.all():
+            link.discard()
 
 
 class LinkOpener:
     """Opens links of one paired client, and takes them away when it ends."""
 
     def __init__(self) -> None:
-        self._openings: dict[ServiceBusClient, Openings] = {}
-        self._links: dict[ServiceBusClient, WeakRegister[SenderLink]] = {}
+        self._links: dict[ServiceBusClient, ClientLinks] = {}
 
     async def open(
         self,
@@ -300,22 +302,28 @@ class LinkOpener:
     ) -> SenderLink:
         """As `SenderLink.open`; also raises `LinkFailed` if links of this client are ended meanwhile."""
         opening = SenderLink.open(client, entity, deadline_s=deadline_s, name=name, heard=heard)
-        link = await self._openings.setdefault(client, Openings()).open(opening)
-        self._links.setdefault(client, WeakRegister()).add(link)
-        return link
+        return await self._links.setdefault(client, ClientLinks()).open(opening)
 
-    async def try_receiver(self, client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        await ReceiverProbe.open(client, entity, deadline_s=deadline_s)
+    async def try_link(
+        self, client: ServiceBusClient, entity: str, *, listens: bool, deadline_s: float
+    ) -> Failure | None:
+        """None if a link opens, to send or to listen; otherwise why not. Leaves nothing open."""
+        try:
+            if listens:
+                await try_receiver(client, entity, deadline_s=deadline_s)
+            else:
+                (await self.open(client, entity, deadline_s=deadline_s)).discard()
+        except LinkFailed as failed:
+            return failed.failure
+        return None
 
     def end(self, client: ServiceBusClient) -> None:
         """No link of this client opens any more; whoever uses one learns that it ended."""
-        self._openings.setdefault(client, Openings()).end()
-        for link in self._links.get(client, WeakRegister[SenderLink]()).all():
-            link.discard()
+        self._links.setdefault(client, ClientLinks()).end()
 
     def hang_up(self) -> None:
         """Take away every link."""
-        for client in tuple(self._openings):
+        for client in tuple(self._links):
             self.end(client)
 
     async def wait_closed(self) -> None:
@@ -336,19 +344,15 @@ async def close_client(client: ServiceBusClient) -> None:
             logger.debug("the SDK could not close %r", each, exc_info=True)
 
 
-class ReceiverProbe:
-    """Whether a queue can be listened to: a receiver that is opened and closed, and takes nothing."""
-
-    @staticmethod
-    async def open(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
-        wire = await _open_within(receiver, entity, deadline_s)
-        _close_elsewhere(receiver, wire, is_polite=True)
+async def try_receiver(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
+    """Open and close a receiver, which takes nothing; raises `LinkFailed` if it does not open within this time."""
+    receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
+    wire = await _open_within(receiver, entity, deadline_s)
+    _close_elsewhere(receiver, wire, is_polite=True)
 
 
 def cancellations() -> Callable[[], int]:
-    """Tells how often the task that runs now was told to end. To be compared before and after a call of the SDK's.
+    """How often the current task was cancelled: compare before and after a call of the SDK.
 
     What the SDK reads with (`asyncio.wait_for`, up to Python 3.11) forgets a cancellation that comes together with an
     answer. Not within `asyncio.timeout`, which tells its task the same way.

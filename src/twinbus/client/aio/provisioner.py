@@ -20,7 +20,6 @@ from azure.servicebus.management import QueueProperties, TopicProperties
 from twinbus.client.aio.concurrency import each_of, sleep, within
 from twinbus.client.aio.links import LinkOpener
 from twinbus.client.namespace import ATTEMPT_S, Namespace
-from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.setup.administration import (
     LINKS_AT_ONCE,
     admin_deadline,
@@ -157,17 +156,12 @@ class BacklogProvisioner:
         if self._client is None:
             self._client = self._secondary.aio_client(self._attempt_s)
         client = self._client
-        return await each_of(tries, lambda one: self._try_link(client, one), LINKS_AT_ONCE, "twinbus-prove")
 
-    async def _try_link(self, client: ServiceBusClient, one: LinkTry) -> Failure | None:
-        try:
-            if one.right is BacklogRight.LISTEN:
-                await self._opener.try_receiver(client, one.path, deadline_s=self._attempt_s)
-            else:
-                (await self._opener.open(client, one.path, deadline_s=self._attempt_s)).discard()
-        except LinkFailed as failed:
-            return failed.failure
-        return None
+        async def attempt(one: LinkTry) -> Failure | None:
+            listens = one.right is BacklogRight.LISTEN
+            return await self._opener.try_link(client, one.path, listens=listens, deadline_s=self._attempt_s)
+
+        return await each_of(tries, attempt, LINKS_AT_ONCE, "twinbus-prove")
 
     def _administration(self) -> ServiceBusAdministrationClient:
         if self._admin is None:

@@ -57,7 +57,7 @@ class PairedServiceBusSender(AnySender):
 
     def __init__(self, shell: PairShell, entity: Entity, client_identifier: str | None = None) -> None:
         super().__init__(shell, entity, client_identifier)
-        self._shell = shell
+        self._shell: PairShell = shell
         self._lock = Lock()
         self._taken_by = 0
         """The thread that has the lock, or had it last; 0 if the client runs on an event loop."""

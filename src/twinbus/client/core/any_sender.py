@@ -13,7 +13,6 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from twinbus.client.core import answers
 from twinbus.client.core.asks import Answer, NoTurn, Woke
-from twinbus.client.core.flows import QueueChoice
 from twinbus.client.core.link_rules import spoils_link
 from twinbus.client.core.send_request import SendRequest
 from twinbus.client.reporting.ledger_events import ClientRecorder
@@ -23,6 +22,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
 from twinbus.pairing.retry import kept_back_s
+from twinbus.pairing.rotation import QueueChoice
 
 if TYPE_CHECKING:
     from twinbus.client.aio.shell import PairShell as AioPairShell
@@ -37,6 +37,8 @@ NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first
 
 
 class AnySender:
+    _shell: AioPairShell | PairShell
+
     def __init__(self, shell: AioPairShell | PairShell, entity: Entity, client_identifier: str | None = None) -> None:
         self.entity = entity
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
@@ -47,7 +49,6 @@ class AnySender:
         self._fold = weakref.finalize(self, _fold, self._sent_directly, entity)
         self._attempt_s = shell.state.pair.rules.attempt_s
         self._state = shell.state
-        self._home = shell
         self._recorder: ClientRecorder | None = None
         self._is_closed = False
         self._is_opening = False
@@ -78,7 +79,7 @@ class AnySender:
         """The messages with their ids; raises what is wrong with the call."""
         if kwargs or timeout is not None or self._is_closed or not self._state.is_usable:
             self._check(timeout, kwargs)
-        limit_bytes = self._home.pool.batch_bytes
+        limit_bytes = self._shell.pool.batch_bytes
         light = prepare_light(message, limit_bytes) if type(message) is list else None
         if light is not None:
             return light
@@ -141,7 +142,7 @@ class AnySender:
         )
         attach_receipt(error, receipt)
         failure = Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True)
-        self._home.doubted(self.entity, failure, message_ids, sizes if len(sizes) == count else ())
+        self._shell.doubted(self.entity, failure, message_ids, sizes if len(sizes) == count else ())
 
     def _direct_s(self, timeout: float | None) -> float:
         """How long a direct send may take."""
@@ -155,11 +156,11 @@ class AnySender:
             return  # it is about to be refused
         if names:
             text = f"messages with application properties {', '.join(names)} cannot be sent while the primary is down"
-            self._home.warn_once(self.entity, "reserved_property", text, names=names)
+            self._shell.warn_once(self.entity, "reserved_property", text, names=names)
         else:
-            limit = self._home.pool.batch_bytes
+            limit = self._shell.pool.batch_bytes
             text = f"a message may be too large for a backlog queue, which takes {limit} bytes at once"
-            self._home.warn_once(self.entity, "too_large_for_detour", text, limit_bytes=limit)
+            self._shell.warn_once(self.entity, "too_large_for_detour", text, limit_bytes=limit)
 
     def _record(self, receipt: SendReceipt | None, request: SendRequest) -> None:
         """Record the end of a send in the ledger, if there is one."""

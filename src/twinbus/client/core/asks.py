@@ -117,7 +117,7 @@ class NoTurn:
     at: float
     chance: float
     failure: Failure
-    """To be raised if there is no time to wait any longer; it counts for nothing."""
+    """What to raise if there is no time to wait any longer; it counts for nothing."""
     is_moving: bool = False
     """Those others got something done meanwhile: it is worth waiting."""
 

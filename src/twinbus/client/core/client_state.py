@@ -9,7 +9,7 @@ from time import time
 from typing import assert_never
 
 from twinbus.amqp.performatives import DROPS_PINGS
-from twinbus.client.core.own_syphon import BacklogObservation, OwnSyphon, with_look
+from twinbus.client.core.own_syphon import OwnSyphon, with_look
 from twinbus.client.credentials import is_async
 from twinbus.client.inspection.inspect_pair import inspect
 from twinbus.client.inspection.reports import Inspection
@@ -26,7 +26,8 @@ from twinbus.client.reporting.status import (
     SecondaryStatus,
     Status,
 )
-from twinbus.client.sdk.internals import check_sdk, version_warning
+from twinbus.client.sdk.internals.required_parts import check_sdk, version_warning
+from twinbus.client.setup.administration import plan_for
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
@@ -41,7 +42,7 @@ from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.secondary import Reachable
-from twinbus.syphon import depth_watch as backlog_look
+from twinbus.syphon.depth_watch import MESSAGES_MAX, BacklogSnapshot
 
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
 """When a pair is looked at again after pairing, and how often it proves itself from then on, before an outage does."""
@@ -100,15 +101,14 @@ class ClientState:
     @property
     def plan(self) -> Plan:
         options = self.options
-        return Plan(
-            primary_name=options.primary_name or self.primary.name,
-            primary_address=self.primary.address,
-            secondary_name=self.secondary.name,
-            secondary_address=self.secondary.address,
+        return plan_for(
+            self.primary,
+            self.secondary,
+            primary_name=options.primary_name,
             queue_count=options.backlog_queue_count,
             creates=options.create_backlog,
             listens=options.enable_syphon,
-            entities=tuple(options.entities),
+            entities=options.entities,
             attempts=options.retry.attempts,
         )
 
@@ -130,7 +130,7 @@ class ClientState:
             options.backlog_queue_count,
             primary_name=self.pair.name,
             attempt_s=self.pair.rules.attempt_s,
-            messages_max=backlog_look.MESSAGES_MAX,
+            messages_max=MESSAGES_MAX,
             earlier=None if self.inspection is None else replace(self.inspection, earlier=None),
         )
         if self.recorder is not None:
@@ -148,7 +148,7 @@ class ClientState:
             yield "syphon_missing", f"{waiting} messages wait in the backlog and nobody brings them home"
 
     def open_ledger(self) -> None:
-        """Reachable the ledger, if there is to be one; raises `OptionsError` for a bad folder."""
+        """Open the ledger, if there is to be one; raises `OptionsError` for a bad folder."""
         folder = self.options.ledger
         if folder is not None and self._ledger is None:
             self._ledger = Ledger.at(folder, "client")
@@ -174,11 +174,11 @@ class ClientState:
         is_elsewhere = entity is None or event.details.get("side") == NamespaceSide.BACKLOG.value
         return self.secondary.name if is_elsewhere else self.pair.name
 
-    def told(self, entity: Entity | None, event: ReportEvent) -> None:
+    def record_event(self, entity: Entity | None, event: ReportEvent) -> None:
         """Record an event of the core in the ledger, too."""
         if self.recorder is not None:
             queue = event.details.get("queue")
-            self.recorder.told(entity, event, self.queue_path(queue) if isinstance(queue, int) else "")
+            self.recorder.record_event(entity, event, self.queue_path(queue) if isinstance(queue, int) else "")
 
     def primary_offers(self, capabilities: frozenset[str]) -> None:
         """What the primary offers when it opens a connection. One assignment, so any thread may call it."""
@@ -346,7 +346,7 @@ class ClientState:
         )
         return with_look(status, self._latest_look())
 
-    def _latest_look(self) -> BacklogObservation | None:
+    def _latest_look(self) -> Inspection | BacklogSnapshot | None:
         """Into the backlog: the one of the hour, or of the syphon, which looks more often."""
         looks = [self.inspection, None if self.syphon is None else self.syphon.look]
         latest = max([look for look in looks if look is not None], key=lambda look: look.at, default=None)

@@ -28,26 +28,18 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import ErrorClass, SendKind, classify
+from twinbus.pairing.events import SendFailed, TrialBegan, TrialProvedNothing
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
 from twinbus.pairing.retry import kept_back_s, longest_s, time_for_detour_s
-from twinbus.pairing.rotation import Search
+from twinbus.pairing.rotation import QueueChoice, Search
 from twinbus.pairing.secondary import is_about_the_secondary
 
 DOUBTS_MAX = 3
-"""After so many transfers without an answer a batch is not sent again: each may have stored a copy."""
+"""After this many transfers without an answer a batch is not sent again: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
-
-
-class QueueChoice:
-    """The backlog queue that one sender has chosen; None before its first detour."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self) -> None:
-        self.queue: int | None = None
 
 
 class SendFlow(SendRecord):
@@ -78,7 +70,7 @@ class SendFlow(SendRecord):
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """By which it was to be roused, if it had to wait."""
+        """The tickets by which it could be woken, if it had to wait."""
         return tuple(ticket for ticket in (self.ticket, self._trial_ticket) if ticket is not None)
 
     def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
@@ -88,9 +80,8 @@ class SendFlow(SendRecord):
         finally:
             if self.ticket is not None:
                 left = self._entity.leave_line(self.ticket)
-                self._pair.order(
-                    self._entity, *left, ReportEvent("released", "it waits no longer", {"held": self._held()})
-                )
+                released = ReportEvent("released", "it waits no longer", {"held": len(self._entity.line)})
+                self._pair.order(self._entity, *left, released)
 
     def _send(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt]:
         if first is None and self._rules.hold_sends and len(self._entity.line):
@@ -186,9 +177,8 @@ class SendFlow(SendRecord):
             self._pair.order(self._entity, ReportEvent("busy", failure.text, {"wait_s": pause_s}))
             return pause_s
         pause_s = self._tries.pause_before_next(self._at + self._keep_back_s)
-        if (
-            pause_s is None or self._entity.side is NamespaceSide.BACKLOG
-        ):  # others have failed over meanwhile: no need to wait
+        has_failed_over = self._entity.side is NamespaceSide.BACKLOG  # by others, meanwhile: no need to wait
+        if pause_s is None or has_failed_over:
             self._pair.send_failed(self._entity, self._at, epoch, failure, self._chance)
             return None
         return pause_s
@@ -204,11 +194,11 @@ class SendFlow(SendRecord):
         """One attempt at the primary, for all sends; None if it failed: the messages go to the backlog.
 
         Others are sent to the backlog meanwhile. A busy primary is not waited for: it proves nothing, and the detour
-        is open. What is the caller's fault is raised as ever. Whatever happens, the trial ends.
+        is open. What is the caller's fault is raised as usual. Whatever happens, the trial ends.
         """
         pair, entity, epoch, wait_s = self._pair, self._entity, self._entity.epoch, 0.0
         self._has_tried, is_over = True, False
-        pair.begin_primary_trial(entity, self._at)
+        pair.feed(entity, TrialBegan(self._at, epoch))
         try:
             left_s = None if self._tries.deadline is None else self._tries.deadline - self._at
             timeout_s = self._tries.attempt_s(self._at, keep_back_s=time_for_detour_s(self._rules, left_s))
@@ -229,17 +219,17 @@ class SendFlow(SendRecord):
                     wait_s = self._rules.busy_wait_s
                     self._primary_rests_until = self._at + wait_s
                 case ErrorClass.DOWN:
-                    is_over = True
-                    pair.primary_trial_failed(entity, self._at, epoch, failure, self._chance)
+                    is_over = True  # no share of failed sends grows by it: those sends are in the backlog
+                    pair.feed(entity, SendFailed(self._at, epoch, str(failure), self._chance))
                 case _:
                     assert_never(error_class)
             return None
         finally:
             if not is_over:
-                pair.primary_trial_proved_nothing(entity, self._at, epoch, wait_s=wait_s)
+                pair.feed(entity, TrialProvedNothing(self._at, epoch, wait_s))
 
     def _rest(self) -> Flow[None]:
-        """The primary was busy when these messages tried it, and now they belong there: they wait as ever."""
+        """The primary was busy when these messages tried it, and now they belong there: they wait as usual."""
         pause_s = self._primary_rests_until - self._at
         if not self._tries.has_time_for(pause_s, self._at):
             self._raise(self._tries.last)
@@ -286,33 +276,44 @@ class SendFlow(SendRecord):
             if queue == search.busy:
                 yield from self._wait_while_busy(search)  # nothing else is left
                 continue
-            timeout_s = self._tries.attempt_s(self._at)
-            if timeout_s <= 0:
-                self._raise_out_of_time()
-            generation, began_at = self._pair.secondary.generation, self._at
-            ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
-            answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
-            self._heard(answer, NamespaceSide.BACKLOG)
-            if isinstance(answer, Stored):
-                self._tries.attempted()
-                self._pair.queue_took(self._entity, queue, len(batch), self._at)
+            if (yield from self._try_queue(queue, batch, search)):
                 return queue
-            if isinstance(answer, NoTurn):
-                self._check_patience(answer)
-                self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
-                continue
-            failure = _failure_in(answer)
-            self._note(failure, NamespaceSide.BACKLOG, len(batch), queue)
-            search.doubts += failure.in_doubt
-            if self._pair.secondary.proves_nothing(failure, timeout_s):
-                search.unreachable.add(queue)
-                self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
-                self._check_doubts(failure, search.doubts)
-            elif is_about_the_secondary(failure):
-                search.unreachable.add(queue)
-                self._after_lost_connection(failure, generation, search.doubts)
-            else:
-                yield from self._after_queue_failure(queue, failure, generation, search)
+
+    def _try_queue(self, queue: int, batch: tuple[bytes, ...], search: Search) -> Flow[bool]:
+        """One attempt, and what it says of the queue or of the secondary; whether the queue took the batch."""
+        timeout_s = self._tries.attempt_s(self._at)
+        if timeout_s <= 0:
+            self._raise_out_of_time()
+        generation, began_at = self._pair.secondary.generation, self._at
+        answer = yield from self._to_backlog(queue, batch, timeout_s)
+        if isinstance(answer, Stored):
+            self._tries.attempted()
+            self._pair.queue_took(self._entity, queue, len(batch), self._at)
+            return True
+        if isinstance(answer, NoTurn):
+            self._check_patience(answer)
+            self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
+            return False
+        failure = _failure_in(answer)
+        self._note(failure, NamespaceSide.BACKLOG, len(batch), queue)
+        search.doubts += failure.in_doubt
+        if self._pair.secondary.proves_nothing(failure, timeout_s):
+            search.unreachable.add(queue)
+            self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
+            self._check_doubts(failure, search.doubts)
+        elif is_about_the_secondary(failure):  # one fact: no queue is charged, and everybody waits for a trial
+            search.unreachable.add(queue)
+            self._pair.secondary_failed(self._at, generation, failure, self._chance)
+            self._check_doubts(failure, search.doubts)
+        else:
+            yield from self._after_queue_failure(queue, failure, generation, search)
+        return False
+
+    def _to_backlog(self, queue: int, batch: tuple[bytes, ...], timeout_s: float) -> Flow[Answer]:
+        ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
+        answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
+        self._heard(answer, NamespaceSide.BACKLOG)
+        return answer
 
     def _begin_batch(self) -> None:
         self._tries.new_round()
@@ -333,11 +334,6 @@ class SendFlow(SendRecord):
             queue = search.busy
         self._choice.queue = queue
         return queue
-
-    def _after_lost_connection(self, failure: Failure, generation: int, doubts: int) -> None:
-        """One fact about the secondary: no queue is charged, and everybody waits for a trial."""
-        self._pair.secondary_failed(self._at, generation, failure, self._chance)
-        self._check_doubts(failure, doubts)
 
     def _check_doubts(self, failure: Failure, doubts: int) -> None:
         if failure.in_doubt and doubts >= DOUBTS_MAX:
@@ -424,9 +420,6 @@ class SendFlow(SendRecord):
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
             seconds = min(left_s, ready_at - self._at) if is_head else left_s
             self._heard((yield WaitTurn(self.ticket, seconds)))
-
-    def _held(self) -> int:
-        return len(self._entity.line)
 
     def _join_line(self) -> None:
         entity = self._entity

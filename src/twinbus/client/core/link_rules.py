@@ -45,8 +45,10 @@ def is_silence(error: BaseException) -> bool:
 
 
 def fair_end(since: float, timeout_s: float, *, is_patient: bool) -> float | None:
-    """Until when a send may last that has waited for a link since then; None: too little time is left for an answer."""
+    """Until when a send may last that has waited for a link since then; None: too little time is left for an answer.
+
+    A patient one has all its time once it has a link, but takes no more than twice its time in all.
+    """
     now = monotonic()
-    if is_patient:
-        return now + timeout_s
-    return since + timeout_s if since + timeout_s - now >= timeout_s / 2 else None
+    end = min(now + timeout_s, since + 2 * timeout_s) if is_patient else since + timeout_s
+    return end if end - now >= timeout_s / 2 else None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from twinbus.client.core.asks import Answer, Failed, Flow, NoTurn, Stored, ToBacklog, WaitTurn
-from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.client.core.asks import Answer, Failed, Flow, NoTurn, WaitTurn
+from twinbus.client.core.flows import SendFlow
 from twinbus.client.core.send_record import Sendable
 from twinbus.errors import BothNamespacesUnavailable, SendError
 from twinbus.pairing.backlog_queues import backlog_path
@@ -23,7 +23,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.pairing.ordering import Crossing, Fences, Key, Mark, key_of, mark_of
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.pairing.secondary import is_about_the_secondary
+from twinbus.pairing.rotation import QueueChoice, Search
 
 HAND_OVER_S = 2.0
 """How long a send waits for a fence that is about to fall."""
@@ -32,19 +32,8 @@ IMPATIENT_S = 20.0
 FENCED = "earlier messages of the same session are, or may be, still in the backlog"
 
 
-class KeyedSendable(Sendable, Protocol):
-    """The messages of one call, and the sessions to which they belong."""
-
-    @property
-    def session_ids(self) -> frozenset[str | None]: ...
-
-    @property
-    def has_order(self) -> bool:
-        """Whether they are sent now: what is scheduled comes when it is due, in whatever order."""
-
-
 def sending_of(
-    request: KeyedSendable, pair: Pair, entity: Entity, choice: QueueChoice, started_at: float, timeout_s: float | None
+    request: Sendable, pair: Pair, entity: Entity, choice: QueueChoice, started_at: float, timeout_s: float | None
 ) -> SendFlow:
     """A send as the pair's rules want it."""
     if pair.fences is None or not request.has_order:
@@ -57,14 +46,13 @@ class OrderedSendFlow(SendFlow):
         self,
         pair: Pair,
         entity: Entity,
-        request: KeyedSendable,
+        request: Sendable,
         fences: Fences,
         *,
         started_at: float,
         timeout_s: float | None = None,
     ) -> None:
         super().__init__(pair, entity, request, QueueChoice(), started_at=started_at, timeout_s=timeout_s)
-        self._sessions = request
         self._fences = fences
         self._fence_ticket: int | None = None
         self._places: list[str] = []
@@ -75,7 +63,7 @@ class OrderedSendFlow(SendFlow):
 
     @cached_property
     def _keys(self) -> tuple[Key, ...]:
-        return tuple(key_of(self._entity.path, session_id) for session_id in self._sessions.session_ids)
+        return tuple(key_of(self._entity.path, session_id) for session_id in self._request.session_ids)
 
     def _is_detoured(self) -> bool:
         return super()._is_detoured() or self._is_fenced
@@ -102,7 +90,7 @@ class OrderedSendFlow(SendFlow):
         self._places = [""] * len(self._request.message_ids)
         for batch in batches:
             for queue, places in self._by_queue(batch).items():
-                if not (yield from self._to_queue(queue, [batch[place] for place in places])):
+                if not (yield from self._to_queue(queue, tuple([batch[place] for place in places]))):
                     return None
                 path = backlog_path(self._pair.name, queue)
                 self._queues += [path] * len(places)
@@ -124,58 +112,31 @@ class OrderedSendFlow(SendFlow):
     def _key_of(self, message: bytes) -> Key:
         return key_of(self._entity.path, read_aliases(message).session_id)
 
-    def _to_queue(self, queue: int, encoded: list[bytes]) -> Flow[bool]:
+    def _to_queue(self, queue: int, batch: tuple[bytes, ...]) -> Flow[bool]:
         """Send messages to their queue, which no other can replace; False if they need not go there any more."""
         self._begin_batch()
-        doubts = 0
+        search = Search()
         while True:
             if self._is_home_again:
                 return False
             if self._must_wait_for_secondary(self._if_available(queue)):
                 yield from self._wait_for_secondary(lambda: self._if_available(queue))
-                continue
-            if self._if_available(queue) is None:
+            elif self._if_available(queue) is None:
                 yield from self._wait_for_queue(queue)
-                continue
-            timeout_s = self._tries.attempt_s(self._at)
-            if timeout_s <= 0:
-                self._raise_out_of_time()
-            generation, began_at = self._pair.secondary.generation, self._at
-            answer = yield from self._cross(queue, encoded, timeout_s)
-            if isinstance(answer, Stored):
-                self._tries.attempted()
-                self._pair.queue_took(self._entity, queue, len(encoded), self._at)
+            elif (yield from self._try_queue(queue, batch, search)):
                 return True
-            if isinstance(answer, NoTurn):
-                self._check_patience(answer)
-                continue
-            assert isinstance(answer, Failed)
-            failure = answer.failure
-            self._note(failure, NamespaceSide.BACKLOG, len(encoded), queue)
-            doubts += failure.in_doubt
-            if self._pair.secondary.proves_nothing(failure, timeout_s):
-                self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
-                self._check_doubts(failure, doubts)
-            elif is_about_the_secondary(failure):
-                self._after_lost_connection(failure, generation, doubts)
-            else:
-                yield from self._after_crossing_failed(queue, failure, generation)
-                if queue not in self._pair.rotation.lost:
-                    self._check_doubts(failure, doubts)
 
     def _if_available(self, queue: int) -> int | None:
         return queue if self._pair.rotation.is_available(queue, self._at) else None
 
-    def _cross(self, queue: int, encoded: list[bytes], timeout_s: float) -> Flow[Answer]:
+    def _to_backlog(self, queue: int, batch: tuple[bytes, ...], timeout_s: float) -> Flow[Answer]:
         """One attempt, of which the fences know."""
         marks: dict[Key, list[Mark]] = {}
-        for message in encoded:
+        for message in batch:
             marks.setdefault(self._key_of(message), []).append(mark_of(message))
         crossings = [self._pair.depart(self._entity, key, found) for key, found in marks.items()]
         try:
-            ask = ToBacklog(queue, tuple(encoded), timeout_s, self._tries.deadline is None)
-            answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
-            self._heard(answer, NamespaceSide.BACKLOG)
+            answer = yield from super()._to_backlog(queue, batch, timeout_s)
         except BaseException as error:  # closed, or interrupted in the middle: then nobody knows
             self._not_arrived(crossings, in_doubt=not isinstance(error, SendError))
             raise
@@ -190,7 +151,7 @@ class OrderedSendFlow(SendFlow):
         for crossing in crossings:
             self._pair.not_arrived(crossing, in_doubt=in_doubt)
 
-    def _after_crossing_failed(self, queue: int, failure: Failure, generation: int) -> Flow[None]:
+    def _after_queue_failure(self, queue: int, failure: Failure, generation: int, search: Search) -> Flow[None]:
         opinion = classify(failure, SendKind.BACKLOG)
         if opinion is ErrorClass.RAISE:
             self._raise(failure)
@@ -205,6 +166,8 @@ class OrderedSendFlow(SendFlow):
             self._pair.queue_failed(queue, self._at, failure, generation)
         else:
             yield from self._pause(pause_s)
+        if queue not in self._pair.rotation.lost:
+            self._check_doubts(failure, search.doubts)
 
     # --- waiting ---
 

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from twinbus.client.inspection.reports import Inspection
 from twinbus.client.reporting.status import SecondaryStatus, SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
@@ -152,26 +153,7 @@ def event_of(alert: Alert, primary: str, secondary: str | None) -> dict[str, Any
     }
 
 
-class BacklogObservation(Protocol):
-    """What a look into the backlog found."""
-
-    @property
-    def at(self) -> float: ...
-
-    @property
-    def waiting_messages(self) -> int | None: ...
-
-    @property
-    def waiting_at_least(self) -> int | None: ...
-
-    @property
-    def unread_queues(self) -> int: ...
-
-    @property
-    def oldest_age_s(self) -> float | None: ...
-
-
-def with_look(status: SecondaryStatus, look: BacklogObservation | None) -> SecondaryStatus:
+def with_look(status: SecondaryStatus, look: Inspection | BacklogSnapshot | None) -> SecondaryStatus:
     """The status with what a look into the backlog found; None: there was none."""
     if look is None:
         return status

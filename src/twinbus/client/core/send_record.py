@@ -1,4 +1,4 @@
-"""What one send has come to so far, and what its caller is told of it: a receipt, or an error that has one."""
+"""What one send has come to so far, and what its caller gets: a receipt, or an error that has one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ class Sendable(Protocol):
     def sizes_in_backlog(self) -> tuple[int, ...]:
         """The same as a backlog queue gets them."""
 
+    @property
+    def session_ids(self) -> frozenset[str | None]:
+        """The sessions to which they belong; None for those that belong to none."""
+
+    @property
+    def has_order(self) -> bool:
+        """Whether they are sent now: what is scheduled comes when it is due, in whatever order."""
+
 
 class SendRecord:
     def __init__(
@@ -45,7 +53,7 @@ class SendRecord:
     def _note(
         self, failure: Failure, side: NamespaceSide, messages: int | None = None, queue: int | None = None
     ) -> None:
-        """An attempt has failed that was about all messages, or about so many of them and this backlog queue."""
+        """An attempt failed: with all messages, or with this number of them at this backlog queue."""
         self._tries.note(failure, len(self._request.message_ids) if messages is None else messages)
         self._failed_side = side
         if failure.in_doubt:

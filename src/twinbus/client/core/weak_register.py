@@ -1,4 +1,4 @@
-"""Things to be reached as long as somebody else has them, from whichever thread."""
+"""Members that can be reached as long as somebody else has them, from any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Member = TypeVar("Member")
 class WeakRegister(Generic[Member]):
     """May be added to, and forget what is gone, while another thread looks.
 
-    A `WeakSet` may not: who goes through it is told that it changed. Here the references are copied in one step, which
+    A `WeakSet` may not: iterating raises if it changes. Here the references are copied in one step, which
     needs no lock; a lock could not be taken anyway where things are forgotten, because that may happen in the middle of
     anything.
     """

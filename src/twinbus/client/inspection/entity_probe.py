@@ -25,13 +25,12 @@ from twinbus.client.inspection.look_cost import LookCounter
 from twinbus.client.inspection.peek import peek_depth
 from twinbus.client.inspection.reports import AbilityReport, EntityReport
 from twinbus.client.namespace import Namespace
-from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.client.setup import findings
 from twinbus.client.setup.administration import admin_failure
 from twinbus.client.setup.preparation import OUT_OF_REACH
-from twinbus.client.sync.links import ReceiverProbe, SenderLink
+from twinbus.client.sync.links import LinkOpener
 from twinbus.client.sync.provisioner import every_page
 from twinbus.pairing.failure import Failure, FailureKind
 
@@ -57,9 +56,9 @@ class EntityAsker:
     """Asks one primary. `pool` runs several questions at a time; each ends in bounded time."""
 
     def __init__(
-        self, primary: Namespace, client: ServiceBusClient, watchdog: Watchdog, attempt_s: float, admin_s: float
+        self, primary: Namespace, client: ServiceBusClient, opener: LinkOpener, attempt_s: float, admin_s: float
     ) -> None:
-        self._primary, self._client, self._watchdog = primary, client, watchdog
+        self._primary, self._client, self._opener = primary, client, opener
         self._attempt_s, self._admin_s = attempt_s, admin_s
 
     def look(
@@ -118,9 +117,7 @@ class EntityAsker:
     def _send(self, path: str) -> Failure | None:
         offered: set[str] = set()
         try:
-            link = SenderLink.open(
-                self._client, path, deadline_s=self._attempt_s, watchdog=self._watchdog, heard=offered.update
-            )
+            link = self._opener.open(self._client, path, deadline_s=self._attempt_s, heard=offered.update)
             try:
                 if DROPS_PINGS in offered:
                     link.send(ping_message(), self._attempt_s)
@@ -147,11 +144,9 @@ class EntityAsker:
         peeked = self._peek(path)
         if peeked is None or peeked.kind is FailureKind.UNAUTHORISED or peeked.kind in OUT_OF_REACH:
             return peeked
-        try:
-            ReceiverProbe.open(self._client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
-        except LinkFailed as failed:
-            if failed.failure.kind is not FailureKind.NOT_ALLOWED:  # of an entity with sessions, which names none
-                return failed.failure
+        failure = self._opener.try_link(self._client, path, listens=True, deadline_s=self._attempt_s)
+        if failure is not None and failure.kind is not FailureKind.NOT_ALLOWED:  # has sessions, and none was named
+            return failure
         return f"peeking fails, which does not show that receiving does: {findings.brief(peeked)}"
 
     def _peek(self, path: str) -> Failure | None:
@@ -163,7 +158,7 @@ class EntityAsker:
                 path,
                 1,
                 deadline_s=self._attempt_s,
-                watchdog=self._watchdog,
+                watchdog=self._opener.watchdog,
                 cost=LookCounter(),
                 session_id=session,
             )

@@ -158,19 +158,15 @@ def _waiting(seen: Inspection) -> Iterator[str]:
     if at_least:
         number = f"{exactly:,}" if exactly is not None else f"at least {at_least:,}"
         yield f"{number} {_messages(exactly)} in the backlog"
-    dead = sum([queue.dead_letters or queue.dead_letters_at_least for queue in _there(seen)])
+    dead = sum([queue.dead_letters or queue.dead_letters_at_least for queue in seen.queues_there])
     if dead:
-        is_exact = all(queue.dead_letters is not None for queue in _there(seen))
+        is_exact = all(queue.dead_letters is not None for queue in seen.queues_there)
         number = f"{dead:,}" if is_exact else f"at least {dead:,}"
         yield f"{number} {_messages(dead)} in quarantine (twinbus syphon quarantine list)"
 
 
 def _messages(count: int | None) -> str:
     return "message" if count == 1 else "messages"
-
-
-def _there(seen: Inspection) -> list[QueueReport]:
-    return [queue for queue in (*seen.queues, *seen.extra) if queue.exists is not False]
 
 
 # --- what is unknown ---
@@ -199,7 +195,7 @@ def _unknown_of_secondary(seen: Inspection, checks: frozenset[Check]) -> Iterato
     if seen.secondary.refuses_key:
         yield f"{seen.secondary.name} refuses the key ({seen.secondary.problem})"
         return
-    queues = _there(seen)
+    queues = seen.queues_there
     if Check.FAILOVER in checks:
         unsure = [queue for queue in seen.queues if queue.problem is None and queue.takes_messages is None]
         unsure += [queue for queue in seen.queues if queue.refuses_key]

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,14 +22,12 @@ from twinbus.client.inspection.peek import peek_depth
 from twinbus.client.inspection.reports import EntityReport, Inspection, QueueReport, SideReport
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.sdk.abandonable_threads import leavable_pool
-from twinbus.client.sdk.failures import LinkFailed
-from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.client.setup import findings
 from twinbus.client.setup.administration import LINKS_AT_ONCE, admin_deadline, admin_failure, plan_for
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.preparation import OUT_OF_REACH
 from twinbus.client.setup.queue_settings import settings_of, shut_by
-from twinbus.client.sync.links import SenderLink
+from twinbus.client.sync.links import LinkOpener
 from twinbus.client.sync.provisioner import every_page
 from twinbus.errors import OptionsError, PairingError
 from twinbus.pairing import envelope
@@ -39,7 +38,7 @@ from twinbus.syphon.queue_discovery import QueueDiscovery, doubts, remedy
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.peek import DEAD_LETTER_QUEUE
 
-FURTHER_UNKNOWN = "whether there are further backlog queues cannot be told"
+FURTHER_UNKNOWN = "it is unknown whether there are further backlog queues"
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
 SAMPLE = 250
 """Messages of a backlog queue that are looked at to see which entities they are for."""
@@ -78,7 +77,7 @@ def inspect(
     try:
         return inspector.look(earlier, entities)
     finally:
-        inspector.close()
+        inspector.opener.hang_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class _Beyond(NamedTuple):
     shut: Mapping[str, str] = MappingProxyType({})
     """Those that no syphon can empty, wherever they are, and why: where settings may not be listed."""
 
-    def told(self, report: QueueReport) -> QueueReport:
+    def complete(self, report: QueueReport) -> QueueReport:
         """The same with what this look has found."""
         return replace(report, shut=report.shut or self.shut.get(report.path))
 
@@ -116,15 +115,13 @@ class _Inspector:
     ) -> None:
         self._plan, self._primary, self._secondary = plan, primary, secondary
         self._attempt_s, self._admin_s, self._messages_max = attempt_s, admin_s, messages_max
-        self._watchdog = Watchdog()
+        self.opener = LinkOpener()
+        self._peek = partial(peek_depth, deadline_s=attempt_s, watchdog=self.opener.watchdog)
         self._cost = LookCounter()
         self._met: Counter[str] = Counter()
         """Messages that were seen in the backlog, by the entity they are for. Several threads count."""
         self._met_count = 0
         self._lock = threading.Lock()
-
-    def close(self) -> None:
-        self._watchdog.stop()
 
     def look(self, earlier: Inspection | None, entities: Collection[str] | None) -> Inspection:
         now, paths = time.time(), list(self._plan.paths.values())
@@ -146,13 +143,13 @@ class _Inspector:
                 *map(lambda path, why, depth: _queue_report(path, why, depth, found, now), paths, tried, depths),
                 *map(lambda path, depth: _extra_report(path, depth, found, now), beyond.paths, others),
             ]
-            reports = [beyond.told(report) for report in reports]
+            reports = [beyond.complete(report) for report in reports]
             if entities is not None and not is_counted:
                 reports = list(pool.map(lambda report: self._with_dead_letters(there, report), reports))
             knocked = answer.result()
             asked = EntityLook()
             if entities is not None:
-                asker = EntityAsker(self._primary, here, self._watchdog, self._attempt_s, self._admin_s)
+                asker = EntityAsker(self._primary, here, self.opener, self._attempt_s, self._admin_s)
                 met = [path for path, _ in self._met.most_common(MET_MAX)]
                 before = () if earlier is None else [entity.entity for entity in earlier.entities]
                 asked = asker.look(entities, met, knocked, pool, before)
@@ -191,33 +188,26 @@ class _Inspector:
         """Counted by peeking, if the queue itself can be read."""
         if not report.is_readable:
             return report
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": self._cost}
-        depth = peek_depth(client, report.path + DEAD_LETTER_QUEUE, SAMPLE, **options)
+        depth = self._peek(client, report.path + DEAD_LETTER_QUEUE, SAMPLE, cost=self._cost)
         if isinstance(depth, Failure):
             return report
         return replace(report, dead_letters=depth.messages, dead_letters_at_least=depth.at_least)
 
     def _knock(self, client: ServiceBusClient, path: str) -> Failure | None:
-        try:
-            SenderLink.open(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog).discard()
-        except LinkFailed as failed:
-            return failed.failure
-        return None
+        return self.opener.try_link(client, path, listens=False, deadline_s=self._attempt_s)
 
     def _knock_at_home(self, client: ServiceBusClient, path: str) -> Failure | None:
         """A key that may not send may still listen: only one that may do neither is refused."""
         answer = self._knock(client, path)
         if answer is None or answer.kind is not FailureKind.UNAUTHORISED:
             return answer
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": LookCounter()}
-        depth = peek_depth(client, path, 1, **options)
+        depth = self._peek(client, path, 1, cost=LookCounter())
         return depth if isinstance(depth, Failure) else None
 
     def _depth(self, client: ServiceBusClient, path: str, why: Failure | None, most: int) -> Depth | Failure:
         if why is not None and why.kind in NOBODY_HOME:
             return why
-        options: dict[str, Any] = {"deadline_s": self._attempt_s, "watchdog": self._watchdog, "cost": self._cost}
-        return peek_depth(client, path, most, met=self._meet, **options)
+        return self._peek(client, path, most, cost=self._cost, met=self._meet)
 
     def _list(self, why: Failure | None) -> _Listing:
         if why is not None and why.kind in OUT_OF_REACH:
@@ -237,12 +227,12 @@ class _Inspector:
             indexes = {index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
             further = sorted([index for index in indexes if index is not None and index >= self._plan.queue_count])
             return _Beyond([backlog_path(self._plan.primary_name, index) for index in further])
-        if not any(isinstance(depth, Depth) for depth in depths):  # who may not read these may read no other
+        if not any(isinstance(depth, Depth) for depth in depths):  # a key that cannot read these cannot read others
             return _Beyond([], f"{FURTHER_UNKNOWN}: {findings.brief(found.failure)}")
         return self._tried(self._plan.primary_name)
 
     def _tried(self, primary_name: str) -> _Beyond:
-        """The same for who may not list: by a link to each that a sender may have."""
+        """The same without the right to list: by a link to each that a sender may have."""
         try:
             dial = replace(self._secondary.dial(self._attempt_s), list_queues=None)
             search = QueueDiscovery(dial, primary_name, self._plan.queue_count, attempt_s=self._attempt_s)
@@ -268,18 +258,18 @@ def _side(name: str | None, namespace: Namespace, answers: Iterable[Failure | No
     silent = [why for why in failures if why.kind in OUT_OF_REACH]
     refused = [why for why in failures if why.kind is FailureKind.UNAUTHORISED]
     is_refused = not silent and bool(refused) and len(refused) == len(given)
-    told = silent or (refused if is_refused else [])
+    worst = silent or (refused if is_refused else [])
     return SideReport(
         name=name or namespace.address,
         address=namespace.address,
         is_reachable=not silent,
-        problem=findings.brief(told[0]) if told else None,
+        problem=findings.brief(worst[0]) if worst else None,
         refuses_key=is_refused,
     )
 
 
 def _surest(why: Failure | None, depth: Depth | Failure) -> Failure | None:
-    """Why a queue takes nothing. Who may not send is not told whether it exists; who may listen is."""
+    """Why a queue takes nothing. A key without Send does not learn whether it exists; one with Listen does."""
     if why is not None and why.kind is FailureKind.UNAUTHORISED and isinstance(depth, Failure):
         return depth if depth.kind is FailureKind.NOT_FOUND else why
     return why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from time import monotonic
 
 from azure.servicebus import (
@@ -13,12 +14,12 @@ from azure.servicebus import (
 )
 
 from twinbus.client.inspection.look_cost import LookCounter
-from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.sdk.failures import describe
-from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.internals.connections import LinkConnection
 from twinbus.client.sdk.messages import read_facts
 from twinbus.client.sdk.readable import read_all_of
-from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sdk.watchdog import Watchdog, WatchedCall
 from twinbus.ledger.kinds import DELIVERY_BYTES
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.queue_depth import Depth, Peeked, measure
@@ -44,65 +45,42 @@ def peek_depth(
     """
     receiver = client.get_queue_receiver(path, session_id=session_id)
     read_all_of(receiver)
-    looking = _Looking(receiver, messages_max, deadline_s, watchdog, cost, met)
+    wire, until = LinkConnection(receiver), monotonic() + deadline_s
+    call = WatchedCall(watchdog, deadline_s, wire.cut)
+
+    def look() -> Depth:
+        with call, closing(wire), closing(receiver):
+            return _measure(receiver, messages_max, until, cost, met)
+
     try:
-        return within(deadline_s + GRACE_S, looking.run)
+        return within(deadline_s + GRACE_S, look)
     except Exception as error:
         return describe(error, sending=False)
 
 
-class _Looking:
-    """A receiver that only peeks; the watchdog cuts its connection when it takes too long."""
-
-    def __init__(
-        self,
-        receiver: ServiceBusReceiver,
-        messages_max: int,
-        deadline_s: float,
-        watchdog: Watchdog,
-        cost: LookCounter,
-        met: Callable[[ServiceBusReceivedMessage], None] | None,
-    ) -> None:
-        self._met = met
-        self.busy_until: float | None = monotonic() + deadline_s
-        self._cost = cost
-        self._receiver = receiver
-        self._messages_max = messages_max
-        self._wire = LinkConnection(receiver)
-        self._until = monotonic() + deadline_s
-        self._watchdog = watchdog
-        watchdog.watch(self)
-
-    def run(self) -> Depth:
-        flow = measure(self._messages_max)
-        try:
-            ask = next(flow)
-            while True:
-                found = self._receiver.peek_messages(
-                    ask.most, sequence_number=ask.from_sequence, timeout=max(0.001, self._until - monotonic())
-                )
-                self._cost.peeked([read_facts(message).size + DELIVERY_BYTES for message in found])
-                peeked = [_peeked(message) for message in found]
-                if self._met is not None:
-                    for message, seen in zip(found, peeked, strict=True):
-                        if seen.is_waiting:
-                            self._met(message)
-                ask = flow.send(peeked)
-        except StopIteration as done:
-            depth: Depth = done.value
-            return depth
-        finally:
-            self._end()
-
-    def cut(self) -> None:
-        self._wire.cut()
-
-    def _end(self) -> None:
-        try:
-            self._receiver.close()
-        finally:
-            self._wire.close()
-            self._watchdog.forget(self)
+def _measure(
+    receiver: ServiceBusReceiver,
+    messages_max: int,
+    until: float,
+    cost: LookCounter,
+    met: Callable[[ServiceBusReceivedMessage], None] | None,
+) -> Depth:
+    flow = measure(messages_max)
+    try:
+        ask = next(flow)
+        while True:
+            timeout_s = max(0.001, until - monotonic())
+            found = receiver.peek_messages(ask.most, sequence_number=ask.from_sequence, timeout=timeout_s)
+            cost.peeked([read_facts(message).size + DELIVERY_BYTES for message in found])
+            peeked = [_peeked(message) for message in found]
+            if met is not None:
+                for message, seen in zip(found, peeked, strict=True):
+                    if seen.is_waiting:
+                        met(message)
+            ask = flow.send(peeked)
+    except StopIteration as done:
+        depth: Depth = done.value
+        return depth
 
 
 def _peeked(message: ServiceBusReceivedMessage) -> Peeked:

@@ -124,28 +124,29 @@ class Inspection:
     @property
     def shut(self) -> list[QueueReport]:
         """The queues that no syphon can empty."""
-        return [queue for queue in self._there if queue.shut is not None]
+        return [queue for queue in self.queues_there if queue.shut is not None]
 
     @property
     def waiting_messages(self) -> int | None:
         """Exactly, or None: if nobody can say how many queues there are, or messages may have gone elsewhere, too."""
         is_unknown = self.doubt is not None or bool(self.shut)
-        return None if is_unknown else self._sum([queue.active for queue in self._there])
+        return None if is_unknown else self._sum([queue.active for queue in self.queues_there])
 
     @property
     def waiting_at_least(self) -> int | None:
         """Messages that were seen, of those that wait; None: nobody could look anywhere."""
-        known = [queue for queue in self._there if queue.active is not None or queue.is_readable]
+        known = [queue for queue in self.queues_there if queue.active is not None or queue.is_readable]
         return sum([queue.at_least if queue.active is None else queue.active for queue in known]) if known else None
 
     @property
     def unread_queues(self) -> int:
         """Queues of which nobody knows what lies in them, or that no syphon can empty."""
-        unread = [queue for queue in self._there if queue.active is None and not queue.is_readable]
+        unread = [queue for queue in self.queues_there if queue.active is None and not queue.is_readable]
         return len({queue.path for queue in (*unread, *self.shut)})
 
     @property
-    def _there(self) -> list[QueueReport]:
+    def queues_there(self) -> list[QueueReport]:
+        """All but those that are known not to exist."""
         return [queue for queue in (*self.queues, *self.extra) if queue.exists is not False]
 
     def _sum(self, numbers: Sequence[int | None]) -> int | None:
@@ -155,24 +156,24 @@ class Inspection:
 
     @property
     def dead_letters(self) -> int | None:
-        return self._sum([queue.dead_letters for queue in self._there])
+        return self._sum([queue.dead_letters for queue in self.queues_there])
 
     @property
     def size_bytes(self) -> int | None:
-        return self._sum([queue.size_bytes for queue in self._there])
+        return self._sum([queue.size_bytes for queue in self.queues_there])
 
     @property
     def oldest_age_s(self) -> float | None:
         """Of the oldest message that was seen; what lies in `unread_queues` may be older."""
-        return max((queue.oldest_age_s for queue in self._there if queue.oldest_age_s is not None), default=None)
+        return max((queue.oldest_age_s for queue in self.queues_there if queue.oldest_age_s is not None), default=None)
 
     @property
     def syphon_seen(self) -> bool | None:
-        """True if one queue shows it, or the backlog shrinks; False if messages lie untouched; None: cannot be told."""
+        """True if one queue shows it, or the backlog shrinks; False if messages lie untouched; None: unknown."""
         before, now = (None if self.earlier is None else self.earlier.waiting_messages), self.waiting_messages
         if before is not None and now is not None and now < before:
             return True
-        seen = {queue.syphon_seen for queue in self._there}
+        seen = {queue.syphon_seen for queue in self.queues_there}
         return True if True in seen else False if False in seen else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a paired client has to tell: a name, a line for people, details for programs; every one is a log record too."""
+"""Events of a paired client: a name, a line for people, details for programs; every one is a log record too."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PairEventName(StrEnum):
     RECOVERED = "recovered"
     """An entity's messages go to the primary again."""
     HELD = "held"
-    """A send waits for the outcome of a suspicion."""
+    """A send is held until the entity recovers or fails over."""
     RELEASED = "released"
     """A send that was held waits no longer: it was sent, or given up."""
     IN_DOUBT = "in_doubt"
@@ -50,13 +50,13 @@ class PairEventName(StrEnum):
     BUSY = "busy"
     """A namespace is busy: what it refused is not sent there again for a while; another backlog queue may take it."""
     TOO_LARGE_FOR_DETOUR = "too_large_for_detour"
-    """A message fits the primary and would not fit a backlog queue. Told once an entity."""
+    """A message fits the primary and would not fit a backlog queue. Reported once an entity."""
     RESERVED_PROPERTY = "reserved_property"
-    """A message uses a property name that the detour needs for itself. Told once an entity."""
+    """A message uses a property name that the detour needs for itself. Reported once an entity."""
     SECONDARY_IN_TROUBLE = "secondary_in_trouble"
     """The secondary could not take a backlog if it were needed now."""
     PAIRING_WARNING = "pairing_warning"
-    """The pairing works, but something about it is hardly meant so."""
+    """The pairing works, but something about it is probably misconfigured."""
     FLAPPING = "flapping"
     """An entity goes back and forth; each time more pings must succeed before it returns."""
     SYPHON_MISSING = "syphon_missing"
@@ -73,13 +73,13 @@ class PairEventName(StrEnum):
     """The outage is over, and every backlog queue was seen empty after a minute in which nothing came. Reported once an
     outage, by a client that has a syphon."""
     QUARANTINED = "quarantined"
-    """A message can never come home and lies in a dead-letter queue of the backlog. Told once an entity."""
+    """A message can never come home and lies in a dead-letter queue of the backlog. Reported once an entity."""
     LOCKS_LOST = "locks_lost"
     """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
     EXTRA_QUEUE = "extra_queue"
     """Messages lie in a backlog queue beyond the count of this client: a sender elsewhere has more. They come home."""
     NOT_LISTED = "not_listed"
-    """Messages in the backlog are for an entity that is not among `syphon_entities`: they stay. Told once an entity."""
+    """Messages in the backlog are for an entity not in `syphon_entities`: they stay. Reported once an entity."""
     CLOCK_DIFFERS = "clock_differs"
     """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
     REFUSED = "refused"
@@ -93,39 +93,16 @@ class PairEventName(StrEnum):
 
 
 LEVELS: Mapping[PairEventName, int] = MappingProxyType(
-    {
-        PairEventName.SUSPECT: logging.WARNING,
-        PairEventName.TRUSTED_AGAIN: logging.WARNING,  # whoever was shown a trouble is shown its end
+    dict.fromkeys(PairEventName, logging.WARNING)  # whoever was shown a trouble is shown its end
+    | {
         PairEventName.FAILED_OVER: logging.ERROR,
-        PairEventName.BACKLOG_QUEUE_LOST: logging.WARNING,
-        PairEventName.BACKLOG_QUEUE_BACK: logging.WARNING,
         PairEventName.SECONDARY_UNREACHABLE: logging.ERROR,
-        PairEventName.SECONDARY_BACK: logging.WARNING,
         PairEventName.PING_SENT: logging.DEBUG,
         PairEventName.PING_FAILED: logging.INFO,
-        PairEventName.RECOVERED: logging.WARNING,
         PairEventName.HELD: logging.INFO,
         PairEventName.RELEASED: logging.INFO,
-        PairEventName.IN_DOUBT: logging.WARNING,
-        PairEventName.BUSY: logging.WARNING,
-        PairEventName.TOO_LARGE_FOR_DETOUR: logging.WARNING,
-        PairEventName.RESERVED_PROPERTY: logging.WARNING,
         PairEventName.SECONDARY_IN_TROUBLE: logging.ERROR,
-        PairEventName.PAIRING_WARNING: logging.WARNING,
-        PairEventName.FLAPPING: logging.WARNING,
-        PairEventName.SYPHON_MISSING: logging.WARNING,
-        PairEventName.DESTINATION_DOWN: logging.WARNING,
-        PairEventName.DESTINATION_UP: logging.WARNING,
-        PairEventName.QUEUE_DOWN: logging.WARNING,
-        PairEventName.QUEUE_UP: logging.WARNING,
-        PairEventName.BACKLOG_HOME: logging.WARNING,
-        PairEventName.QUARANTINED: logging.WARNING,
-        PairEventName.LOCKS_LOST: logging.WARNING,
-        PairEventName.EXTRA_QUEUE: logging.WARNING,
-        PairEventName.NOT_LISTED: logging.WARNING,
-        PairEventName.CLOCK_DIFFERS: logging.WARNING,
         PairEventName.REFUSED: logging.ERROR,
-        PairEventName.SIDE_CLOSED: logging.WARNING,
         PairEventName.FAULTED: logging.CRITICAL,
         PairEventName.CLOSED: logging.INFO,
     }

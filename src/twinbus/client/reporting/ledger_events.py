@@ -6,19 +6,27 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from time import time
 
+from azure.servicebus import ServiceBusReceivedMessage
 from msgspec.structs import replace
 
 from twinbus.amqp.types import text_of
 from twinbus.client.core.send_request import SendRequest
 from twinbus.client.inspection.look_cost import LookCost
-from twinbus.client.reporting.scheduled_ids import ScheduledIds
-from twinbus.client.sdk.messages import MessageFacts
+from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
-from twinbus.ledger.kinds import PING_NOT_SENT, PING_REFUSED, Kind
+from twinbus.ledger.kinds import (
+    COMPLETED,
+    PING_NOT_SENT,
+    PING_REFUSED,
+    RECEIVED_AND_DELETED,
+    TOLD_BY_RECEIVER,
+    Kind,
+)
 from twinbus.ledger.schema import Event
 from twinbus.ledger.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
 from twinbus.pairing.backlog_queues import backlog_path
@@ -40,13 +48,17 @@ KINDS: Mapping[str, Kind] = {
     "secondary_unreachable": Kind.SECONDARY_UNREACHABLE,
     "secondary_back": Kind.SECONDARY_BACK,
 }
-"""PairEvent that are worth a line in the ledger, and what they are called there."""
+"""Events of a pair that are worth a line in the ledger, and what they are called there."""
 
 
 ACCEPTED_WEIGHT = MESSAGE_WEIGHT + 128
 """Of a message with a rather long id."""
 RECEIVED_WEIGHT = ACCEPTED_WEIGHT + 128
 """The same with a session."""
+MESSAGES_PER_EVENT_MAX = 2_000
+"""A line of the ledger has a largest size, and ids may be long."""
+REMEMBERED_MAX = 10_000
+"""Of all entities together; older ones are forgotten first."""
 
 
 class ClientRecorder:
@@ -150,7 +162,7 @@ class ClientRecorder:
         weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages) + len(reason)
         self._record_later(weight, _settled, (kind, path, self._primary, messages, outcome, reason))
 
-    def told(self, entity: Entity | None, event: ReportEvent, queue_path: str) -> None:
+    def record_event(self, entity: Entity | None, event: ReportEvent, queue_path: str) -> None:
         """The core has reported an event; `queue_path` is that of the backlog queue in it, or empty."""
         kind = KINDS.get(event.name)
         if kind is None:
@@ -249,3 +261,58 @@ def _settled(
         outcome=outcome,
         reason=reason,
     )
+
+
+class Completions:
+    """Records what a receiver is done with: a namespace in Azure keeps no ledger, so nobody else knows.
+
+    Recorded is what ends the stay of a message in its entity: it was completed, taken with receive-and-delete, or put
+    among the dead letters. What is abandoned or deferred is still there. Called after the service has said so; never
+    fails, because the application has what it asked for by then.
+    """
+
+    def __init__(self, recorder: ClientRecorder, path: str) -> None:
+        self._tell = recorder.settled
+        self._path = path.strip("/")
+
+    def completed(self, message: ServiceBusReceivedMessage) -> None:
+        self._tell(Kind.RECEIVED, self._path, (read_facts(message),), COMPLETED)
+
+    def deleted(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """They were taken with receive-and-delete."""
+        for first in range(0, len(messages), MESSAGES_PER_EVENT_MAX):
+            some = messages[first : first + MESSAGES_PER_EVENT_MAX]
+            self._tell(Kind.RECEIVED, self._path, tuple(map(read_facts, some)), RECEIVED_AND_DELETED)
+
+    def dead_lettered(self, message: ServiceBusReceivedMessage, reason: str | None) -> None:
+        why = "" if reason is None else str(reason)
+        self._tell(Kind.DEAD_LETTERED, self._path, (read_facts(message),), TOLD_BY_RECEIVER, why)
+
+
+class ScheduledIds:
+    """The ids of the last messages that this client has scheduled. Threads may share it.
+
+    Whoever cancels messages names numbers, and the ledger knows messages by id.
+    """
+
+    def __init__(self, most: int = REMEMBERED_MAX) -> None:
+        self._most = most
+        self._ids: dict[tuple[str, int], str] = {}
+        self._lock = threading.Lock()
+
+    def remember(self, entity: str, numbers: Sequence[int], message_ids: Sequence[str]) -> None:
+        """Messages were scheduled in an entity, under these numbers; none: they were sent at once."""
+        if not numbers:
+            return
+        with self._lock:
+            for number, message_id in zip(numbers, message_ids, strict=False):
+                self._ids.pop((entity, number), None)  # so that it counts as the youngest
+                self._ids[entity, number] = message_id
+            while len(self._ids) > self._most:
+                del self._ids[next(iter(self._ids))]
+
+    def take(self, entity: str, numbers: Iterable[int]) -> dict[int, str]:
+        """The ids of those that are known, by number; they are forgotten then."""
+        with self._lock:
+            found = {number: self._ids.pop((entity, number), None) for number in numbers}
+        return {number: message_id for number, message_id in found.items() if message_id is not None}

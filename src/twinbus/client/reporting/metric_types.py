@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from math import isfinite
+from typing import Literal
 
 from twinbus.client.reporting.order_status import OrderStatus
 from twinbus.client.reporting.status import EntityStatus, SecondaryStatus, Status, SyphonStatus
@@ -18,22 +18,20 @@ Sample = tuple[tuple[str, ...], float]
 _UNITS = {"_seconds": "s", "_bytes": "By"}
 
 
-class MetricKind(Enum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric. What is unknown at the moment has no sample, so that it cannot be taken for zero."""
 
     name: str
-    """As Prometheus writes it, unit and `_total` included."""
-    kind: MetricKind
+    """As Prometheus writes it: with its unit, and `_total` if it is a counter; others are gauges."""
     help: str
     labels: tuple[str, ...]
     """Beside those that every metric has."""
     read: Callable[[Status], Iterator[Sample]]
+
+    @property
+    def kind(self) -> Literal["counter", "gauge"]:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
     @property
     def unit(self) -> str:
@@ -48,55 +46,40 @@ class Metric:
         return name.replace("twinbus_pair_", "twinbus.pair.", 1)
 
 
-def of_pair(name: str, help_text: str, value: Callable[[Status], float], kind: MetricKind = MetricKind.GAUGE) -> Metric:
+def of_pair(name: str, help_text: str, value: Callable[[Status], float | None]) -> Metric:
     def read(status: Status) -> Iterator[Sample]:
-        yield (), value(status)
+        number = value(status)
+        if number is not None:
+            yield (), number
 
-    return Metric(name, kind, help_text, (), read)
-
-
-def of_moment(name: str, help_text: str, moment: Callable[[Status], datetime | None]) -> Metric:
-    def read(status: Status) -> Iterator[Sample]:
-        found = moment(status)
-        if found is not None:
-            yield (), found.timestamp()
-
-    return Metric(name, MetricKind.GAUGE, help_text, (), read)
+    return Metric(name, help_text, (), read)
 
 
-def of_entity(name: str, help_text: str, value: Callable[[EntityStatus], float | None], kind: MetricKind) -> Metric:
+def of_entity(name: str, help_text: str, value: Callable[[EntityStatus], float | None]) -> Metric:
     def read(status: Status) -> Iterator[Sample]:
         for entity in status.entities:
             number = value(entity)
             if number is not None:
                 yield (entity.entity,), number
 
-    return Metric(name, kind, help_text, ("entity",), read)
+    return Metric(name, help_text, ("entity",), read)
 
 
 def of_secondary(name: str, help_text: str, value: Callable[[SecondaryStatus], float | None]) -> Metric:
-    def read(status: Status) -> Iterator[Sample]:
+    def finite(status: Status) -> float | None:
         number = value(status.secondary_status)
-        if number is not None and isfinite(number):
-            yield (), number
+        return number if number is not None and isfinite(number) else None
 
-    return Metric(name, MetricKind.GAUGE, help_text, (), read)
+    return of_pair(name, help_text, finite)
 
 
 def of_order(name: str, help_text: str, value: Callable[[OrderStatus], float]) -> Metric:
-    def read(status: Status) -> Iterator[Sample]:
-        if status.order is not None:
-            yield (), value(status.order)
-
-    return Metric(name, MetricKind.GAUGE, help_text, (), read)
+    return of_pair(name, help_text, lambda status: None if status.order is None else value(status.order))
 
 
-def of_syphon(
-    name: str, help_text: str, value: Callable[[SyphonStatus], float | None], kind: MetricKind = MetricKind.COUNTER
-) -> Metric:
-    def read(status: Status) -> Iterator[Sample]:
-        number = None if status.syphon is None else value(status.syphon)
-        if number is not None:
-            yield (), number
+def of_syphon(name: str, help_text: str, value: Callable[[SyphonStatus], float | None]) -> Metric:
+    return of_pair(name, help_text, lambda status: None if status.syphon is None else value(status.syphon))
 
-    return Metric(name, kind, help_text, (), read)
+
+def timestamp(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from twinbus import deprecated
-from twinbus.client.reporting.backlog_metrics import BACKLOG_METRICS
 from twinbus.client.reporting.metric_types import (
     Metric,
-    MetricKind,
     Sample,
     of_entity,
-    of_moment,
     of_order,
     of_pair,
     of_secondary,
+    timestamp,
 )
 from twinbus.client.reporting.status import EntityState, Phase, Status
-from twinbus.client.reporting.syphon_metrics import SYPHON_METRICS
+from twinbus.client.reporting.syphon_metrics import BACKLOG_METRICS, SYPHON_METRICS
 
 
 def _states(status: Status) -> Iterator[Sample]:
@@ -51,7 +49,6 @@ _METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "twinbus_pair_entity_state",
-        MetricKind.GAUGE,
         "1 for the state an entity is in, 0 for the others.",
         ("entity", "state"),
         _states,
@@ -59,12 +56,10 @@ _METRICS: tuple[Metric, ...] = (
     of_entity(
         "twinbus_pair_entity_since_timestamp_seconds",
         "When the entity came into its state, in seconds since 1970; missing if it never changed.",
-        lambda entity: None if entity.since is None else entity.since.timestamp(),
-        MetricKind.GAUGE,
+        lambda entity: timestamp(entity.since),
     ),
     Metric(
         "twinbus_pair_messages_total",
-        MetricKind.COUNTER,
         "Messages that were accepted, by the side that took them.",
         ("entity", "side"),
         _sent,
@@ -73,51 +68,45 @@ _METRICS: tuple[Metric, ...] = (
         "twinbus_pair_failovers_total",
         "How often an entity's messages were turned to the backlog.",
         lambda entity: entity.failovers,
-        MetricKind.COUNTER,
     ),
     of_entity(
         "twinbus_pair_flaps_total",
         "Failovers that came soon after a recovery.",
         lambda entity: entity.flaps,
-        MetricKind.COUNTER,
     ),
     of_entity(
         "twinbus_pair_pings_total",
         "Pings that were sent. Each is a billable message.",
         lambda entity: entity.pings_sent,
-        MetricKind.COUNTER,
     ),
     of_entity(
         "twinbus_pair_pings_failed_total",
         "Pings that found the entity still down.",
         lambda entity: entity.pings_failed,
-        MetricKind.COUNTER,
     ),
     of_entity(
         "twinbus_pair_in_doubt_total",
-        "Attempts that ended without an answer: so many copies may be stored beside the accepted ones.",
+        "Attempts that ended without an answer: each may have stored a copy beside the accepted one.",
         lambda entity: entity.copies_in_doubt,
-        MetricKind.COUNTER,
     ),
     of_entity(
         "twinbus_pair_held_sends",
-        "Sends that wait for the outcome of a suspicion.",
+        "Sends held until the entity recovers or fails over.",
         lambda entity: entity.held_now,
-        MetricKind.GAUGE,
     ),
     of_entity(
-        "twinbus_pair_held_size_bytes", "Bytes of those sends.", lambda entity: entity.held_bytes, MetricKind.GAUGE
+        "twinbus_pair_held_size_bytes",
+        "Bytes of those sends.",
+        lambda entity: entity.held_bytes,
     ),
     Metric(
         "twinbus_pair_backlog_queue_in_rotation",
-        MetricKind.GAUGE,
         "1 while a backlog queue is used, 0 while it is lost.",
         ("queue",),
         _rotation,
     ),
     Metric(
         "twinbus_pair_backlog_queue_messages_total",
-        MetricKind.COUNTER,
         "Messages of this client that a backlog queue accepted.",
         ("queue",),
         _queue_sent,
@@ -125,7 +114,7 @@ _METRICS: tuple[Metric, ...] = (
     of_secondary(
         "twinbus_pair_secondary_checked_timestamp_seconds",
         "When the secondary was last looked at, in seconds since 1970.",
-        lambda secondary: None if secondary.checked_at is None else secondary.checked_at.timestamp(),
+        lambda secondary: timestamp(secondary.checked_at),
     ),
     of_pair(
         "twinbus_pair_warnings",
@@ -152,10 +141,10 @@ _METRICS: tuple[Metric, ...] = (
         "Bytes of those messages.",
         lambda status: status.sent_to_backlog.size_bytes,
     ),
-    of_moment(
+    of_pair(
         "twinbus_pair_sent_to_backlog_since_timestamp_seconds",
         "When the first of those messages was sent, in seconds since 1970; missing if there is none.",
-        lambda status: status.sent_to_backlog.first_at,
+        lambda status: timestamp(status.sent_to_backlog.first_at),
     ),
     *BACKLOG_METRICS,
     of_secondary(
@@ -188,7 +177,6 @@ _METRICS: tuple[Metric, ...] = (
         "twinbus_pair_events_dropped_total",
         "Callbacks that were not called because too many events were waiting.",
         lambda status: status.events_dropped,
-        MetricKind.COUNTER,
     ),
 )
 

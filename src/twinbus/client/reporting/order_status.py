@@ -16,7 +16,7 @@ class FenceStatus:
     """One session of an entity, or its messages without one, that go on into the backlog though the primary is up."""
 
     entity: str
-    """In small messages."""
+    """In lower case."""
     session_id: str | None
     """None: the messages without a session."""
     backlog_queue: str
@@ -37,7 +37,7 @@ class OrderStatus:
     largest: tuple[FenceStatus, ...] = ()
     """Those with the most messages, at most 20."""
     by_entity: tuple[tuple[str, int, int], ...] = ()
-    """Of each entity that has any: its name in small messages, fences, messages left."""
+    """Of each entity that has any: its name in lower case, fences, messages left."""
 
 
 def order_status(fences: Fences, path_of: Callable[[int], str]) -> OrderStatus:

@@ -63,10 +63,10 @@ class EntityStatus:
     sent_to_backlog: int = 0
     """Messages that a backlog queue accepted."""
     held_now: int = 0
-    """Sends that wait for the outcome of a suspicion."""
+    """Sends held until the entity recovers or fails over."""
     held_bytes: int = 0
     copies_in_doubt: int = 0
-    """Attempts that ended without an answer: so many copies more may be stored."""
+    """Attempts that ended without an answer: each may have stored one more copy."""
     duplicate_detection: str = "unknown"
     """Whether the primary would drop such copies, as far as the credential may know."""
 

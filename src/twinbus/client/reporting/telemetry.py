@@ -19,12 +19,12 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from twinbus.client.reporting.metric_types import LABELS, Metric, MetricKind, Sample
+from twinbus.client.reporting.metric_types import LABELS, Metric, Sample
 from twinbus.client.reporting.metrics import METRICS
 from twinbus.client.reporting.status import Status
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     Family = CounterMetricFamily | GaugeMetricFamily
@@ -68,7 +68,7 @@ class Watch:
         try:
             return [(self.number, read())]
         except Exception:  # a scrape gets the numbers of the other clients; this one shows up as missing
-            _log.warning("no status to be had of client %s", self.number, exc_info=True)
+            _log.warning("client %s has no status", self.number, exc_info=True)
             return []
 
 
@@ -112,7 +112,8 @@ class Telemetry:
             return False
         meter = get_meter("twinbus", meter_provider=provider)
         for metric in METRICS:
-            _instrument(meter, metric, partial(self._observe, metric))
+            create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+            create(metric.dotted_name, [partial(self._observe, metric)], unit=metric.unit, description=metric.help)
         return True
 
     def _instrument_once(self) -> None:
@@ -163,7 +164,7 @@ class Families:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for metric in self._metrics:
-            make = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+            make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             family = make(metric.name, metric.help, labels=[*LABELS, *metric.labels])
             for values, value in _samples(metric, self._picture):
                 family.add_metric(values, value)
@@ -175,10 +176,3 @@ def _samples(metric: Metric, picture: Picture) -> Iterator[Sample]:
         whose = (str(number), status.primary, status.secondary)
         for values, value in metric.read(status):
             yield (*whose, *values), value
-
-
-def _instrument(meter: Meter, metric: Metric, callback: Callable[[CallbackOptions], Iterable[Observation]]) -> None:
-    if metric.kind is MetricKind.COUNTER:
-        meter.create_observable_counter(metric.dotted_name, [callback], unit=metric.unit, description=metric.help)
-    else:
-        meter.create_observable_gauge(metric.dotted_name, [callback], unit=metric.unit, description=metric.help)

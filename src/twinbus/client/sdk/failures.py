@@ -1,4 +1,4 @@
-"""What the official SDK raises, told as a `Failure`.
+"""What the official SDK raises, as a `Failure`.
 
 The SDK wraps what happened in several layers and drops half of it on the way: a time-out that the server answered with
 looks like one that nobody answered, a wrong key on a custom port looks like a lost connection, a detached link hides
@@ -37,7 +37,7 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.client.credentials import NoToken
-from twinbus.client.sdk.internals import (
+from twinbus.client.sdk.internals.required_parts import (
     AMQPConnectionError,
     AMQPLinkError,
     AuthenticationException,

@@ -18,7 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.amqp.sections import PropertyField, read_property, rewrite, walk
 from twinbus.amqp.types import Timestamp, Value, text_of
-from twinbus.client.sdk.internals import (
+from twinbus.client.sdk.internals.messages import (
     HookedBatch,
     data_of,
     encode,
@@ -29,8 +29,8 @@ from twinbus.client.sdk.internals import (
     size_of,
     to_message,
 )
-from twinbus.client.sdk.internals import batch_of as batch_of
-from twinbus.client.sdk.internals import light_id as light_id
+from twinbus.client.sdk.internals.messages import batch_of as batch_of
+from twinbus.client.sdk.internals.messages import light_id as light_id
 from twinbus.pairing.encoded_messages import size_in_batch
 from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
 
@@ -223,7 +223,11 @@ def encode_messages(prepared: Prepared) -> list[bytes]:
     message = prepared.message
     if isinstance(message, ServiceBusMessageBatch):
         return [_with_id(bytes(section)) for section in sections_of(message)]
-    return [encode(_raw(each)) for each in (message if isinstance(message, list) else [message])]
+    return [encode(_raw(each)) for each in _several(message)]
+
+
+def _several(message: OneMessage | list[OneMessage]) -> list[OneMessage]:
+    return message if isinstance(message, list) else [message]
 
 
 def _with_id(encoded: bytes) -> bytes:
@@ -250,7 +254,7 @@ def due_times(message: SendableMessage) -> tuple[int, ...]:
     """
     if isinstance(message, ServiceBusMessageBatch):
         return ()
-    due = tuple([_due_ms(_raw(each)) for each in (message if isinstance(message, list) else (message,))])
+    due = tuple([_due_ms(_raw(each)) for each in _several(message)])
     return due if any(due) else ()
 
 
@@ -287,7 +291,7 @@ def prepare_light(messages: list[Any], limit_bytes: int) -> Prepared | None:
 
 
 def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
-    """Whether it is plain at a glance that all of this could go to backlog queues that take so many bytes at once.
+    """Whether a glance shows that all of this could go to backlog queues that take `limit_bytes` at once.
 
     False asks for a closer look: `reserved_names` and `might_not_fit`.
     """
@@ -301,27 +305,20 @@ def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
 
 
 def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
-    """Whether one of the messages may be too large for a backlog queue that takes so many bytes at once.
+    """Whether one of the messages may be too large for a backlog queue that takes `limit_bytes` at once.
 
     A hint without encoding: False is right unless the system properties alone have kilobytes; True asks for a real look
-    (`letters_of`, then `twinbus.pairing.encoded_messages.fits`).
+    (`encode_messages`, then `twinbus.pairing.encoded_messages.pack`).
     """
-    room = limit_bytes - _PROPERTIES_ROOM_BYTES
-    message = prepared.message
-    if isinstance(message, ServiceBusMessageBatch):
-        return max(map(len, sections_of(message)), default=0) > room
-    if isinstance(message, list):
-        return any(_rough_size(_raw(each)) > room for each in message)
-    return _rough_size(_raw(message)) > room
+    room = room_in(limit_bytes)
+    return any(size > room for size in rough_sizes(prepared.message))
 
 
 def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
     """About how many bytes each message has, without encoding it: its body and properties, not what frames them."""
     if isinstance(message, ServiceBusMessageBatch):
         return tuple(map(len, sections_of(message)))
-    if isinstance(message, list):
-        return tuple(map(_rough_size, map(_raw, message)))
-    return (_rough_size(_raw(message)),)
+    return tuple([_rough_size(_raw(each)) for each in _several(message)])
 
 
 def _rough_size(raw: AmqpAnnotatedMessage) -> int:
@@ -359,10 +356,8 @@ def reserved_names(prepared: Prepared) -> tuple[str, ...]:
     if isinstance(message, ServiceBusMessageBatch):
         suspects = [bytes(section) for section in sections_of(message) if section.find(b"x-ms-") >= 0]
         found = {name for encoded in suspects for name in reserved_names_in(encoded)}
-    elif isinstance(message, list):
-        found = {name for each in message for name in _reserved_in(_raw(each))}
     else:
-        return _reserved_in(_raw(message))
+        found = {name for each in _several(message) for name in _reserved_in(_raw(each))}
     return _in_order(found)
 
 

@@ -2,8 +2,8 @@
 
 The SDK waits without any bound, among others, while it negotiates SASL, while it renews its token in the middle of a
 send, after the server has ended its session, and when bytes drip in one by one. All of these end when the connection is
-taken from under them. One thread per bus looks a few times a second who waits, and if somebody does for longer than
-he wanted to, shuts that connection down; the hanging call then ends with an error by itself.
+taken from under them. One thread per bus looks a few times a second which calls are overdue and shuts their
+connections down; a hanging call then ends with an error by itself.
 """
 
 from __future__ import annotations
@@ -94,10 +94,25 @@ class Watchdog:
             return True
 
     def _next_look_s(self) -> float:
-        """Regularly, since nobody says when he begins to wait; and when the first of those who do is overdue."""
+        """Regularly, since calls begin without a notice; and when the first of those under way is overdue."""
         now = self._clock()
         ends = [until + GRACE_S for link in self._watched if (until := link.busy_until) is not None]
         return min([LOOK_EVERY_S, *(end - now + JUST_AFTER_S for end in ends if end > now)])
 
     def _is_busy(self) -> bool:
         return any(link.busy_until is not None for link in self._watched)
+
+
+class WatchedCall:
+    """`with WatchedCall(watchdog, seconds, cut):` cuts what runs in the block if it takes longer than this from now."""
+
+    def __init__(self, watchdog: Watchdog, deadline_s: float, cut: Callable[[], None]) -> None:
+        self.busy_until: float | None = monotonic() + deadline_s
+        self.cut = cut
+        self._watchdog = watchdog
+        watchdog.watch(self)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.forget(self)

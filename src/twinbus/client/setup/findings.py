@@ -28,12 +28,12 @@ _ADVICE = {
 
 
 def plan_problem(plan: Plan) -> str | None:
-    """What can be told to be wrong without asking anybody."""
+    """What is wrong with the plan itself; needs no answers."""
     if plan.primary_address == plan.secondary_address:
         return f"primary and secondary are the same namespace, {plan.primary_address}: pair two different ones"
     if plan.primary_name is None:
         return (
-            f"the name of the primary cannot be told from its address {plan.primary_address}: pass primary_name= "
+            f"the name of the primary cannot be derived from its address {plan.primary_address}: pass primary_name= "
             "(--primary-name), or put TwinbusNamespace=NAME into its connection string"
         )
     return None
@@ -154,7 +154,7 @@ def advice(failure: Failure) -> str:
 
 
 def _by_reason(failures: Mapping[int, Failure]) -> list[tuple[Failure, list[int]]]:
-    """Queues that failed alike are told of together; texts differ by their names only."""
+    """Queues that failed alike share a line; texts differ by their names only."""
     groups: dict[FailureKind, tuple[Failure, list[int]]] = {}
     for index in sorted(failures):
         groups.setdefault(failures[index].kind, (failures[index], []))[1].append(index)

@@ -14,7 +14,7 @@ OUTAGE_AND_DRAIN_S = 4 * 3600.0
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     primary_name: str | None
-    """By it the backlog queues are called; None: neither its address nor its owner told."""
+    """Its name in backlog queue paths; None: neither its address nor its owner gives one."""
     primary_address: str
     """`host:port`, in lower case."""
     secondary_name: str | None

@@ -2,7 +2,7 @@
 
 The flows here ask and are answered: which queues exist, create this one, try these links. They know neither clients nor
 clocks, so the same words pair a sync and an asyncio client, and every answer a namespace could give can be tested
-without one. `secretary.py` carries the asks out.
+without one. `provisioner.py` carries the asks out.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _find_or_create(plan: Plan) -> Flow[_Found]:
     if isinstance(listed, Failure):
         if listed.kind is Kind.UNAUTHORISED:
             raise PairingError((yield from _why_unauthorised(plan, listed)))
-        # Queues may well be there although their list is not to be had: the links will show.
+        # Queues may well be there although they cannot be listed: the links will show.
         return _Found(tuple(plan.paths), listing_failure=listed)
     there = {path.lower(): settings for path, settings in listed.items()}
     settings = {index: there[path.lower()] for index, path in plan.paths.items() if path.lower() in there}

@@ -12,14 +12,11 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client.namespace import ATTEMPT_S, Namespace
-from twinbus.client.sdk.abandonable_threads import leavable_pool
-from twinbus.client.sdk.deadline import within
-from twinbus.client.sdk.failures import LinkFailed
-from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sdk.abandonable_threads import leavable_pool, within
 from twinbus.client.setup import findings
 from twinbus.client.setup.administration import LINKS_AT_ONCE, admin_deadline, admin_failure
 from twinbus.client.setup.roles import PairRight, PairRole, Place, RoleCheck, Trial
-from twinbus.client.sync.links import ReceiverProbe, SenderLink
+from twinbus.client.sync.links import LinkOpener
 from twinbus.pairing.failure import Failure, FailureKind
 
 
@@ -46,34 +43,25 @@ def check_role(
                 ask = partial(tester.trial, place, namespace, client)
                 trials += pool.map(lambda one, ask=ask: ask(*one), tries)
     finally:
-        tester.close()
+        tester.opener.hang_up()
     return RoleCheck(role, tuple(trials))
 
 
 class _Tester:
     def __init__(self, attempt_s: float) -> None:
         self._attempt_s = attempt_s
-        self._watchdog = Watchdog()
-
-    def close(self) -> None:
-        self._watchdog.stop()
+        self.opener = LinkOpener()
 
     def trial(self, place: Place, namespace: Namespace, client: ServiceBusClient, path: str, right: PairRight) -> Trial:
-        failure = self._manage(namespace, path) if right is PairRight.MANAGE else self._link(client, path, right)
+        if right is PairRight.MANAGE:
+            failure = self._manage(namespace, path)
+        else:
+            listens = right is PairRight.LISTEN
+            failure = self.opener.try_link(client, path, listens=listens, deadline_s=self._attempt_s)
         if failure is None:
             return Trial(place, path, right, True)
         is_refused = failure.kind is FailureKind.UNAUTHORISED
         return Trial(place, path, right, False if is_refused else None, findings.brief(failure))
-
-    def _link(self, client: ServiceBusClient, path: str, right: PairRight) -> Failure | None:
-        try:
-            if right is PairRight.SEND:
-                SenderLink.open(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog).discard()
-            else:
-                ReceiverProbe.open(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
-        except LinkFailed as failed:
-            return failed.failure
-        return None
 
     def _manage(self, namespace: Namespace, path: str) -> Failure | None:
         """Whoever may not manage is refused before the entity is looked for."""

@@ -101,7 +101,7 @@ class RoleCheck:
 
 
 def by_right(trials: Iterable[Trial]) -> list[tuple[PairRight, list[Trial]]]:
-    """Those that are told of together: the same right, in the same place, for the same kind of reason."""
+    """Trials that share a line: the same right in the same place."""
     groups: dict[tuple[Place, PairRight], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.place, trial.right), []).append(trial)

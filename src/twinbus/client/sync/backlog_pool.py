@@ -35,7 +35,7 @@ class BacklogPool:
     def send(self, queue: int, encoded: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
         """Store encoded messages in a backlog queue; raises `LinkFailed`.
 
-        `is_patient`: the time runs from when there is a link.
+        `is_patient`: the time runs from when there is a link, and the send takes no more than twice its time.
         """
         since = monotonic()
         with self._turn(queue, timeout_s):

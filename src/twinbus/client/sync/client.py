@@ -10,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 from azure.core.paging import ItemPaged
+from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.client.core.any_client import check_sender_options, checked_path, known_entity, options_from, sent_directly
 from twinbus.client.core.client_state import ClientState
@@ -19,7 +20,7 @@ from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.reporting.event_log import Callback, Unsubscribe
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.reporting.telemetry import TELEMETRY
-from twinbus.client.sync.receivers import PairedServiceBusReceiver, queue_receiver, recorded, subscription_receiver
+from twinbus.client.sync.receivers import PairedServiceBusReceiver, without_pings
 from twinbus.client.sync.sender import PairedServiceBusSender
 from twinbus.client.sync.shell import PairShell
 from twinbus.client.sync.sides import PairSide, PairSides
@@ -112,29 +113,21 @@ class PairedServiceBusClient:
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._kept(queue_receiver(self._shell.receiving, queue_name, **kwargs))
+        return self._paired(self._receiving.get_queue_receiver(queue_name, **kwargs))
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, **kwargs: Any
     ) -> PairedServiceBusReceiver:
         """The SDK's receiver on this subscription of the primary; pings are not shown. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
+        return self._paired(self._receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs))
 
     def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> ItemPaged[str]:
         """The SDK's list of sessions of this queue of the primary. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._shell.receiving.list_queue_sessions(queue_name, **kwargs)
+        return self._receiving.list_queue_sessions(queue_name, **kwargs)
 
     def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ItemPaged[str]:
         """The SDK's list of sessions of this subscription of the primary. Arguments are the SDK's."""
-        self._state.check_usable()
-        self._state.check_side("primary")
-        return self._shell.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+        return self._receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 
     def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
         check_sender_options(name, kwargs)
@@ -146,9 +139,17 @@ class PairedServiceBusClient:
         self._senders.add(sender)
         return sender
 
-    def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
-        self._receivers.add(receiver)
-        return recorded(receiver, self._state.recorder)
+    @property
+    def _receiving(self) -> ServiceBusClient:
+        """The SDK's client for receivers on the primary; raises what a call has to raise unless it can be used."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._shell.receiving
+
+    def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+        paired = without_pings(receiver, self._state.recorder)
+        self._receivers.add(paired)
+        return paired
 
     # --- controls and sight ---
 

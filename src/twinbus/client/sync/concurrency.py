@@ -10,8 +10,7 @@ from threading import get_ident as caller
 from time import sleep
 from typing import Any, TypeVar
 
-from twinbus.client.sdk.abandonable_threads import leavable_pool
-from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.abandonable_threads import leavable_pool, within
 
 __all__ = [
     "Event",
@@ -53,6 +52,6 @@ def in_thread(act: Callable[[], Result]) -> Result:
 
 
 def each_of(items: Iterable[Item], act: Callable[[Item], Result], at_once: int, name: str) -> tuple[Result, ...]:
-    """What `act` returns for each of them, in their order; so many run at the same time, on threads of this name."""
+    """What `act` returns for each of them, in their order; at most `at_once` run at a time, on threads of this name."""
     with leavable_pool(at_once, name) as pool:
         return tuple(pool.map(act, items))

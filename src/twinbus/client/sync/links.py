@@ -28,16 +28,9 @@ from twinbus.client.sdk.failures import (
     no_answer,
     overdue,
 )
-from twinbus.client.sdk.internals import (
-    Heard,
-    LastTransfer,
-    LinkConnection,
-    is_running,
-    keep_alive,
-    max_batch_bytes,
-    never_reopen,
-)
-from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sdk.internals.connections import Heard, LastTransfer, LinkConnection
+from twinbus.client.sdk.internals.handlers import is_running, keep_alive, max_batch_bytes, never_reopen
+from twinbus.client.sdk.watchdog import Watchdog, WatchedCall
 from twinbus.pairing.failure import Failure
 
 logger = logging.getLogger("twinbus.client")
@@ -160,7 +153,7 @@ class LinkOpener:
     """Opens links of one paired client, and takes them away when it ends."""
 
     def __init__(self) -> None:
-        self._watchdog = Watchdog()
+        self.watchdog = Watchdog()
         self._links: WeakRegister[SenderLink] = WeakRegister()
 
     def open(
@@ -173,12 +166,20 @@ class LinkOpener:
         heard: Heard | None = None,
     ) -> SenderLink:
         """As `SenderLink.open`."""
-        link = SenderLink.open(client, entity, deadline_s=deadline_s, watchdog=self._watchdog, name=name, heard=heard)
+        link = SenderLink.open(client, entity, deadline_s=deadline_s, watchdog=self.watchdog, name=name, heard=heard)
         self._links.add(link)
         return link
 
-    def try_receiver(self, client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
-        ReceiverProbe.open(client, entity, deadline_s=deadline_s, watchdog=self._watchdog)
+    def try_link(self, client: ServiceBusClient, entity: str, *, listens: bool, deadline_s: float) -> Failure | None:
+        """None if a link opens, to send or to listen; otherwise why not. Leaves nothing open."""
+        try:
+            if listens:
+                try_receiver(client, entity, deadline_s=deadline_s, watchdog=self.watchdog)
+            else:
+                self.open(client, entity, deadline_s=deadline_s).discard()
+        except LinkFailed as failed:
+            return failed.failure
+        return None
 
     def end(self, client: ServiceBusClient) -> None:
         """Threads that open or use links of this client go on until they have ended, or `hang_up`."""
@@ -187,7 +188,7 @@ class LinkOpener:
         """Take away every link, also those of senders that were forgotten instead of closed."""
         for link in self._links.all():
             link.discard()
-        self._watchdog.stop()
+        self.watchdog.stop()
 
     def wait_closed(self) -> None:
         """Links are closed by threads that nobody has to wait for."""
@@ -201,15 +202,11 @@ def close_client(client: ServiceBusClient) -> None:
         logger.debug("the SDK could not close %r", client, exc_info=True)
 
 
-class ReceiverProbe:
-    """Whether a queue can be listened to: a receiver that is opened and closed, and takes nothing."""
-
-    @staticmethod
-    def open(client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> None:
-        """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
-        wire = _open_within(receiver, entity, deadline_s, watchdog)
-        _close_elsewhere(receiver, entity, wire, watchdog)
+def try_receiver(client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> None:
+    """Open and close a receiver, which takes nothing; raises `LinkFailed` if it does not open within this time."""
+    receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
+    wire = _open_within(receiver, entity, deadline_s, watchdog)
+    _close_elsewhere(receiver, entity, wire, watchdog)
 
 
 class _Opening:
@@ -297,27 +294,15 @@ def _keep_alive(sender: ServiceBusSender, entity: str) -> None:
     threading.Thread(target=work, name=f"twinbus-keep-{entity}", daemon=True).start()
 
 
-class _Closing:
-    """A sender or receiver that is being closed, for which nobody waits."""
-
-    def __init__(self, handler: Any, wire: LinkConnection, watchdog: Watchdog) -> None:
-        self.busy_until: float | None = monotonic() + CLOSE_S
-        self._handler = handler
-        self._wire = wire
-        self._watchdog = watchdog
-
-    def run(self) -> None:
-        _close(self._handler, self._wire)
-        self._watchdog.forget(self)
-
-    def cut(self) -> None:
-        self._wire.cut()
-
-
 def _close_elsewhere(handler: Any, entity: str, wire: LinkConnection, watchdog: Watchdog) -> None:
-    closing = _Closing(handler, wire, watchdog)
-    watchdog.watch(closing)
-    threading.Thread(target=closing.run, name=f"twinbus-close-{entity}", daemon=True).start()
+    """Nobody waits for it."""
+    call = WatchedCall(watchdog, CLOSE_S, wire.cut)
+
+    def close() -> None:
+        with call:
+            _close(handler, wire)
+
+    threading.Thread(target=close, name=f"twinbus-close-{entity}", daemon=True).start()
 
 
 def _close(handler: Any, wire: LinkConnection) -> None:

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.core.ping_message import is_ping
-from twinbus.client.reporting.completions import Completions
-from twinbus.client.reporting.ledger_events import ClientRecorder
-from twinbus.client.sdk.internals import HookedReceiver, close_thoroughly, set_retries
-
-RETRIES = 3
-"""As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
+from twinbus.client.reporting.ledger_events import ClientRecorder, Completions
+from twinbus.client.sdk.internals.connections import close_thoroughly
+from twinbus.client.sdk.internals.handlers import HookedReceiver
 
 
 class PairedServiceBusReceiver(HookedReceiver):
@@ -87,31 +84,11 @@ class PairedServiceBusReceiver(HookedReceiver):
         return messages
 
 
-def receiving(client: ServiceBusClient) -> ServiceBusClient:
-    """A client of ours makes one attempt; for receivers it may make as many as the SDK would."""
-    set_retries(client, RETRIES)
-    return client
-
-
-def queue_receiver(client: ServiceBusClient, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
-    return _without_pings(client.get_queue_receiver(queue_name, **kwargs))
-
-
-def subscription_receiver(
-    client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
-) -> PairedServiceBusReceiver:
-    return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
-
-
-def recorded(receiver: PairedServiceBusReceiver, recorder: ClientRecorder | None) -> PairedServiceBusReceiver:
+def without_pings(receiver: ServiceBusReceiver, recorder: ClientRecorder | None = None) -> PairedServiceBusReceiver:
     """The same; what it is done with is in the ledger from now on, if there is one."""
-    receiver._completions = None if recorder is None else Completions(recorder, receiver.entity_path)
-    return receiver
-
-
-def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
     # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
     receiver.__class__ = PairedServiceBusReceiver
     assert isinstance(receiver, PairedServiceBusReceiver)
     close_thoroughly(receiver)
+    receiver._completions = None if recorder is None else Completions(recorder, receiver.entity_path)
     return receiver

@@ -12,7 +12,7 @@ from time import monotonic
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.client.core import answers, flows, probes
+from twinbus.client.core import answers, probes
 from twinbus.client.core.asks import Answer, Ask, Flow, OpenBacklog, Probe, Result, Sleep, ToBacklog, WaitTurn, Woke
 from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
@@ -22,26 +22,29 @@ from twinbus.client.core.ping_message import ping_message
 from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase
 from twinbus.client.sdk.failures import LinkFailed, describe
+from twinbus.client.sdk.internals.handlers import set_retries
 from twinbus.client.sync import drive
 from twinbus.client.sync.backlog_pool import BacklogPool
 from twinbus.client.sync.concurrency import Event, Lock, caller, guard_of_the_core, in_thread, sleep, wait_for
 from twinbus.client.sync.links import LinkOpener, SenderLink, close_client
 from twinbus.client.sync.provisioner import BacklogProvisioner
-from twinbus.client.sync.receivers import receiving
 from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
-from twinbus.pairing.closing import SIDES, SideName
+from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
 from twinbus.pairing.failure import Failure
+from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
 CLOSE_LOOK_S = 0.005
+RECEIVER_RETRIES = 3
+"""As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
 
 
 class PairShell:
@@ -82,7 +85,8 @@ class PairShell:
             self.state.open_ledger()  # before anything that would have to be ended if this cannot be
             attempt_s = self.rules.attempt_s
             self._primary = self.state.primary.sync_client(attempt_s=attempt_s)
-            self._receiving = receiving(self.state.primary.sync_client(attempt_s=attempt_s))
+            self._receiving = self.state.primary.sync_client(attempt_s=attempt_s)
+            set_retries(self._receiving, RECEIVER_RETRIES)
             self._secondary = self.state.secondary.sync_client(attempt_s=attempt_s)
             self._pool = BacklogPool(self._secondary, self.state.queue_path, self._opener)
             self._timers.start()
@@ -118,7 +122,7 @@ class PairShell:
     def _tell_alert(self, alert: Alert) -> None:
         self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
         if alert.name == "refused":
-            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+            self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
     def _syphon_failed(self, report: Callable[[PairSides], None]) -> None:
         sides = self.sides()
@@ -235,13 +239,13 @@ class PairShell:
 
     # --- warm links ---
 
-    def lend_warm_queue(self, choice: flows.QueueChoice) -> None:
+    def lend_warm_queue(self, choice: QueueChoice) -> None:
         """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
         with self.lock:
             if not self._is_warm_queue_lent and self._warm_queue is not None:
                 choice.queue, self._is_warm_queue_lent = self._warm_queue, True
 
-    def expect_detour(self, choice: flows.QueueChoice) -> None:
+    def expect_detour(self, choice: QueueChoice) -> None:
         """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
         if choice.queue is None:
             choice.queue = self._pick_queue()
@@ -328,7 +332,7 @@ class PairShell:
     def report(self, entity: Entity | None, event: ReportEvent) -> None:
         # Here and not later, so that callbacks, log and ledger have the order of the events.
         path = None if entity is None else entity.path
-        self.state.told(entity, event)
+        self.state.record_event(entity, event)
         namespace = self.state.namespace_of(entity, event)
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
 

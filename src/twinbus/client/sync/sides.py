@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, assert_never
 
-from twinbus.pairing.closing import BothOpen, DeadlinePassed, EndPair, Event, OneOpen, SideClosed, SideFaulted, SideName
+from twinbus.pairing.closing import BothOpen, DeadlinePassed, EndPair, Event, OneOpen, SideClosed, SideName
 from twinbus.pairing.effects import ForgetWake, WakeMe
 
 if TYPE_CHECKING:
@@ -56,10 +56,6 @@ class PairSides:
         self.state = shell.state
         self._client = client
         self._shell = shell
-
-    def faulted(self, side: SideName, reason: str) -> None:
-        """A side can never be used again."""
-        self.happened(SideFaulted(monotonic(), side, reason))
 
     def broke(self, reason: str) -> None:
         """Something between the sides can never be used again: the pair faults at once."""
