@@ -20,7 +20,7 @@ from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.peek import peek
 
 if TYPE_CHECKING:
-    from twinbus.syphon.pump import SyphonCounts
+    from twinbus.syphon.progress import SyphonCounts
     from twinbus.transport.connection import NamespaceConnection
 
 PEEK_EVERY_MS = 25_000

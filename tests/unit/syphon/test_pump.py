@@ -37,7 +37,7 @@ def test_letters_for_one_destination_travel_in_one_batch_and_are_completed_in_on
 
 
 def test_no_batch_has_more_letters_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.syphon.pump.BATCH_MESSAGES_MAX", 20)
+    monkeypatch.setattr("twinbus.syphon.batch_sender.BATCH_MESSAGES_MAX", 20)
     yard = Yard()
     for number in range(50):
         yard.put("orders", f"m{number}")
