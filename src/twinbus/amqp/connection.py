@@ -58,8 +58,6 @@ class Role(Enum):
 
 
 class Connection:
-    """One AMQP connection, either end."""
-
     def __init__(
         self,
         *,

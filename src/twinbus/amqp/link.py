@@ -38,7 +38,6 @@ class Link(ABC):
         self.session = session
         self.name = name
         self.handle = handle
-        self.remote_handle: int | None = None
         self.source: Source | None = None
         self.target: Target | None = None
         self.properties: Fields | None = None
@@ -98,14 +97,11 @@ class Link(ABC):
             self._move(LinkState.DETACHING)
             self._forget_deliveries()
 
-    def begin_attach(self, source: Source, target: Target, properties: Fields | None, max_size: int | None) -> None:
-        """Send the first attach."""
+    def begin_attach(self, source: Source, target: Target, properties: Fields | None) -> None:
         self.source, self.target = source, target
-        self._send_attach(source, target, properties, max_size)
+        self._send_attach(source, target, properties)
 
     def handle_attach(self, attach: Attach) -> None:
-        """Handle the peer's attach."""
-        self.remote_handle = attach.handle
         self.source = attach.source
         self.target = attach.target if isinstance(attach.target, Target) else None
         self.properties = attach.properties

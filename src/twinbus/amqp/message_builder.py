@@ -122,7 +122,6 @@ def _body(
 
 
 def section(code: int, encoded: bytes) -> bytes:
-    """A section with this encoded value."""
     return bytes((0x00, 0x53, code)) + encoded
 
 

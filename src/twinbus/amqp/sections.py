@@ -295,17 +295,14 @@ def _read_entry(message: bytes, span: Span | None, key: str) -> Value:
 
 
 def read_annotations(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All message annotations."""
     return _read_map(message, layout.message_annotations)
 
 
 def read_delivery_annotations(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All delivery annotations."""
     return _read_map(message, layout.delivery_annotations)
 
 
 def read_application_properties(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All application properties."""
     return _read_map(message, layout.application_properties)
 
 

@@ -38,8 +38,6 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One stage of a bill."""
-
     stage: Stage
     use: Use
     documents_usd: float

@@ -171,8 +171,6 @@ def capacity(usage: Usage) -> Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A month with pairing."""
-
     usage: Usage
     bill: Bill
     capacity: Capacity

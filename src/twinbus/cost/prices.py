@@ -40,7 +40,6 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replication_usd_per_gb: float = 0.09
 
     def operations_usd(self, operations: float) -> float:
-        """The price of this many operations in one month."""
         usd, below = 0.0, 0.0
         for tier in self.standard_operations:
             top = float("inf") if tier.up_to_million is None else tier.up_to_million * MILLION

@@ -42,8 +42,6 @@ class ExpectedWriter(msgspec.Struct, frozen=True):
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """A process whose records are there."""
-
     host: str
     program: str
     first_ms: int

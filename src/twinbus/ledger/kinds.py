@@ -82,8 +82,6 @@ TOLD_BY_RECEIVER = "told-by-receiver"
 
 
 class Facts(NamedTuple):
-    """What a kind means."""
-
     by: tuple[By, ...]
     text: str
     operation: Operation | None = None

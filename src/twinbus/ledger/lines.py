@@ -29,8 +29,6 @@ class Flaw(NamedTuple):
 
 
 class LineWriter:
-    """Turns events of one process into lines."""
-
     def __init__(self, *, process: str, pid: int, host: str, program: str) -> None:
         encoder = msgspec.json.Encoder(enc_hook=_plain)
         who = {"v": SCHEMA_VERSION, "process": process, "pid": pid, "host": host, "program": program}

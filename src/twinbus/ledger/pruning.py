@@ -39,8 +39,6 @@ NumberSpan = tuple[int, int]
 
 
 class PrunedProcess(msgspec.Struct):
-    """What was pruned of one process."""
-
     host: str = ""
     program: str = ""
     first_ms: int = 0

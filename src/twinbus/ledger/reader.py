@@ -109,8 +109,6 @@ class RecordNumbers:
 
 @dataclass(slots=True)
 class ProcessSeen:
-    """What has been read of one process."""
-
     process: str
     numbers: RecordNumbers = field(default_factory=RecordNumbers)
     host: str = ""

@@ -51,8 +51,6 @@ def _made(draft: EventDraft) -> Event:
 
 
 class RecordWriter:
-    """Writes the events of one process."""
-
     def __init__(
         self,
         lines: LineWriter,

@@ -37,8 +37,6 @@ class MissingNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCoverage:
-    """How much of what one process recorded is there."""
-
     process: str
     host: str
     pid: int
@@ -69,8 +67,6 @@ class ProcessCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a ledger is there."""
-
     segments: int
     records: int
     processes: tuple[ProcessCoverage, ...]

@@ -53,8 +53,6 @@ FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS,
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """How a ledger is doing."""
-
     process: str
     written: int
     """Records in files."""
@@ -231,7 +229,6 @@ class Ledger:
         return self._background.join(timeout_s) and self._background.ended_well
 
     def health(self) -> LedgerHealth:
-        """How it is doing, for status pages and metrics."""
         lost = self._lost_count + self._scribe.given_up
         return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._background.trouble)
 

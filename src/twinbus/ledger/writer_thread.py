@@ -32,8 +32,6 @@ class Flush:
 
 
 class WriterThread:
-    """Writes the queued events of one process until `end`."""
-
     def __init__(
         self,
         options: LedgerOptions,

@@ -147,7 +147,6 @@ class BatchSender:
         return payload
 
     def batches_settled(self, path: str, numbers: Sequence[int], outcome: Outcome | None, now_ms: int) -> None:
-        """A destination has settled batches."""
         destination = self.destinations.get(path)
         if destination is None:
             return
@@ -212,7 +211,6 @@ class BatchSender:
         held.lock_batch.queue.park(held, now_ms)
 
     def _refuse(self, held: HeldMessage, reason: str, text: str, now_ms: int) -> None:
-        """Dead-letter a message."""
         if held.lock_batch.is_lost:
             return
         queue = held.lock_batch.queue

@@ -27,8 +27,6 @@ def _sequence(held: HeldMessage) -> int:
 
 
 class KeyQueue:
-    """The messages of one key."""
-
     __slots__ = ("is_busy", "messages", "singles_to")
 
     def __init__(self) -> None:
@@ -132,7 +130,6 @@ class OrderedQueue:
             queue.singles_to = max(queue.singles_to, held.position.sequence)
 
     def take_key(self, key: QueueKey) -> list[HeldMessage]:
-        """Take all messages of one key."""
         queue = self._keys.get(key)
         if queue is None:
             return []
@@ -177,8 +174,6 @@ def _fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: boo
 
 
 class OrderedDestination(Destination):
-    """A destination with one queue per key."""
-
     def __init__(self, path: str, options: SyphonOptions) -> None:
         super().__init__(path, options)
         self.waiting = self.ordered = OrderedQueue()

@@ -22,8 +22,6 @@ _NOT_LISTED = "is not among the entities that this syphon may bring messages to:
 
 
 class RunState(Enum):
-    """What the whole syphon is doing."""
-
     RUNNING = "running"
     PAUSED = "paused"
     CANARY = "paused after the canary"

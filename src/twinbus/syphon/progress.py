@@ -44,7 +44,6 @@ class SyphonCounts:
 
     @property
     def gone(self) -> int:
-        """Messages that left the backlog."""
         return self.moved + self.refused + self.expired
 
 
@@ -61,8 +60,6 @@ class DestinationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A syphon at one moment."""
-
     state: str
     """`running`, `paused`, `paused after the canary` or `stopped`."""
     seconds: float
@@ -100,8 +97,6 @@ class Progress:
 
 
 class RateGauge:
-    """Messages a second over the last ten seconds."""
-
     def __init__(self, now_ms: int) -> None:
         self._samples: deque[tuple[int, int]] = deque([(now_ms, 0)])
 

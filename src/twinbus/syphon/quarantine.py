@@ -143,8 +143,6 @@ class Quarantine:
 
 
 class QuarantineRemoval:
-    """Takes chosen messages out of one dead-letter queue."""
-
     def __init__(
         self,
         connection: NamespaceConnection,
@@ -264,7 +262,6 @@ def _read(read: Callable[[bytes, Layout, _Field], Value], message: bytes, layout
 
 
 def by_numbers(numbers: Collection[MessageNumber]) -> QuarantineFilter:
-    """Choose messages by queue and sequence number."""
     wanted = set(numbers)
     return lambda found: found.number in wanted
 

@@ -53,8 +53,6 @@ Answers = Mapping[int, Failure | None]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredQueues:
-    """What one search has found."""
-
     queue_count: int
     """How many there should be."""
     queues: tuple[int, ...]
@@ -127,8 +125,6 @@ def remedy(failure: Failure) -> str:
 
 
 class QueueDiscovery:
-    """Searches the backlog queues of a primary."""
-
     def __init__(self, secondary: Dial, primary_name: str, queue_count: int, *, attempt_s: float = 15.0) -> None:
         self._secondary = secondary
         self._primary_name = primary_name

@@ -89,7 +89,6 @@ class SecondaryConnection:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What cannot be read, and why."""
         return tuple([f"{subject}: {text}" for subject, text in list(self._failures.items())])
 
     @property

@@ -15,7 +15,6 @@ class Backoff:
         self.failures = 0
 
     def next_ms(self) -> int:
-        """How long to pause now."""
         pause_ms = min(self._max_ms, self._first_ms * 2.0 ** min(self.failures, 30))
         self.failures += 1
         return max(1, round(pause_ms * (0.8 + 0.2 * self._chance())))

@@ -28,8 +28,6 @@ _CONDITIONS = {401: "amqp:unauthorized-access", 404: "amqp:not-found", 410: "com
 
 
 class Response(NamedTuple):
-    """The response of a node to a request."""
-
     code: int
     text: str
     condition: str | None

@@ -24,7 +24,6 @@ from twinbus.amqp.performatives import (
     Target,
     Transfer,
     decode_performative,
-    encode_performative,
 )
 from twinbus.amqp.types import Described, Symbol, UInt, ULong, encode
 from twinbus.errors import DecodeError
@@ -49,13 +48,13 @@ SAMPLES: list[Any] = [
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_what_was_written_is_read(sample: Any) -> None:
-    assert decode_performative(encode_performative(sample)) == sample
+    assert decode_performative(encode_composite(sample)) == sample
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_descriptors_are_small_ulongs(sample: Any) -> None:
     codes = [Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close]
-    assert encode_performative(sample)[:3] == bytes((0x00, 0x53, 0x10 + codes.index(type(sample))))
+    assert encode_composite(sample)[:3] == bytes((0x00, 0x53, 0x10 + codes.index(type(sample))))
 
 
 @pytest.mark.parametrize("error", [Error("a:b"), Error("a:b", "text"), Error("a:b", None, {})])
@@ -115,7 +114,7 @@ def test_wrong_fields_are_named(fields: Any, words: str) -> None:
         b"\x40",
         encode(Described(ULong(0x99), [])),
         encode(Described(ULong(0x24), [])),
-        encode_performative(Close()) + b"\x40",
+        encode_composite(Close()) + b"\x40",
         encode(Described(ULong(0x12), ["l", UInt(0), False, None, None, Described(ULong(0x29), [])])),
     ],
     ids=["nothing", "half", "null", "unknown", "an outcome", "something after it", "a target as source"],
@@ -133,12 +132,12 @@ def test_the_fast_disposition_says_the_same_as_the_slow_one(
 ) -> None:
     fast = disposition_frame(5, role, *ids, outcome, True)[8:]
     assert decode_performative(fast) == Disposition(role, *ids, True, outcome)
-    slow = encode_performative(Disposition(role, *ids, True, outcome))
+    slow = encode_composite(Disposition(role, *ids, True, outcome))
     assert read_disposition(slow) == read_disposition(fast) == (role, *ids, True, outcome)
 
 
 def test_a_disposition_without_last_names_one_delivery() -> None:
-    assert read_disposition(encode_performative(Disposition(LinkRole.SENDER, 5, None, False, Accepted())))[1:3] == (
+    assert read_disposition(encode_composite(Disposition(LinkRole.SENDER, 5, None, False, Accepted())))[1:3] == (
         5,
         5,
     )
