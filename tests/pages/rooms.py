@@ -124,7 +124,7 @@ ROOMS = (
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the way home and the record
     Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
-    Room("ledger", "events, segments, gaps", "own_files units"),
+    Room("ledger", "events, segments, gaps", "own_files ranges units"),
     Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
     # Spark
     Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),

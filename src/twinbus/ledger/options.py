@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
-from twinbus.errors import OptionsError
+from twinbus.ranges import check_ranges
 from twinbus.units import GIB, KIB, MIB
 
 
@@ -31,21 +32,14 @@ class LedgerOptions:
     """Nothing more is written while the file system has less room than this: the ledger leaves the rest to others."""
 
     def __post_init__(self) -> None:
-        wrong = [text for fine, text in self._demands() if not fine]
-        if wrong:
-            raise OptionsError("; ".join(wrong))
+        check_ranges(self, _RANGES if self.sync_interval_s is None else _RANGES | {"sync_interval_s": (0, 3_600)})
 
-    def _demands(self) -> list[tuple[bool, str]]:
-        sync_s = self.sync_interval_s
-        return [
-            (
-                0.001 <= self.write_interval_s <= 60,
-                f"write_interval_s is from 0.001 to 60, got {self.write_interval_s}",
-            ),
-            (sync_s is None or 0 <= sync_s <= 3600, f"sync_interval_s is from 0 to 3600 or None, got {sync_s}"),
-            (self.memory_bytes_max >= 64 * KIB, f"memory_bytes_max is 65536 or more, got {self.memory_bytes_max}"),
-            (self.segment_bytes_max >= KIB, f"segment_bytes_max is 1024 or more, got {self.segment_bytes_max}"),
-            (self.segment_age_max_s >= 1, f"segment_age_max_s is 1 or more, got {self.segment_age_max_s}"),
-            (self.directory_bytes_max >= KIB, f"directory_bytes_max is 1024 or more, got {self.directory_bytes_max}"),
-            (self.free_bytes_min >= 0, f"free_bytes_min is 0 or more, got {self.free_bytes_min}"),
-        ]
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "write_interval_s": (0.001, 60),
+    "memory_bytes_max": (64 * KIB, inf),
+    "segment_bytes_max": (KIB, inf),
+    "segment_age_max_s": (1, inf),
+    "directory_bytes_max": (KIB, inf),
+    "free_bytes_min": (0, inf),
+}

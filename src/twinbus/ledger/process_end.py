@@ -62,7 +62,7 @@ class ProcessProbe:
 
     def __init__(self, found: FoundSegments, now_ms: int) -> None:
         self._owners = dict(_owners(found.segments))
-        self._without_locks = {name[0] for name in map(process_of, found.without_locks) if name is not None}
+        self._without_locks = set(map(process_of, found.without_locks))
         self._now_ms = now_ms
 
     def end_of(self, last: LastRecord) -> ProcessEnd:
@@ -107,7 +107,7 @@ def _owners(segments: Iterable[Path]) -> Iterable[tuple[str, int]]:
         name = process_of(path)
         if name is not None:
             with suppress(OSError):
-                yield name[0], path.stat().st_uid
+                yield name, path.stat().st_uid
 
 
 def _unsynced_ms(last: LastRecord) -> int:

@@ -16,7 +16,6 @@ from typing import BinaryIO, Literal
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment import process_of
 from twinbus.ledger.segment_files import segments_and_held
 
 LINES_NAMED_MAX = 10
@@ -159,11 +158,6 @@ class LedgerReader:
         """Where records say that an event could not be written down: nothing is wrong with the lines themselves."""
         self.processes: dict[str, ProcessSeen] = {}
         self.bytes_read = 0
-
-    @property
-    def running(self) -> set[str]:
-        """The processes that were running when the reading began."""
-        return {name[0] for name in map(process_of, self.held) if name is not None}
 
     def records(self) -> Iterator[Record]:
         """Every record once: segment by segment, those of one process in order, processes one after the other."""

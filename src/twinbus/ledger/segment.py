@@ -256,7 +256,7 @@ def segment_name(opened_ns: int, process: str, index: int) -> str:
     return f"{opened}-{process}-{index:06}{SUFFIX}"
 
 
-def process_of(path: Path) -> tuple[str, int] | None:
-    """Process and index in the name of a segment; None if somebody else named it."""
+def process_of(path: Path) -> str | None:
+    """The process in the name of a segment; None if somebody else named it."""
     parts = path.name.removesuffix(SUFFIX).split("-")
-    return (parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdecimal() else None
+    return parts[1] if len(parts) == 3 and parts[2].isdecimal() else None

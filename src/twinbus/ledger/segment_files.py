@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from twinbus.errors import StoreError
 from twinbus.ledger.options import LedgerOptions
-from twinbus.ledger.segment import CROWDED, SUFFIX
+from twinbus.ledger.segment import CROWDED, SUFFIX, process_of
 
 LOOKS_MAX = 20
 STORE_FOLDER = "compacted"
@@ -32,6 +32,11 @@ class FoundSegments(NamedTuple):
     """Those that a writer on this machine has open."""
     without_locks: set[Path]
     """Those on a file system without locks: nobody can tell whether somebody has them open."""
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The processes that have a segment open on this machine."""
+        return frozenset([name for name in map(process_of, self.held) if name is not None])
 
 
 def segments_in(directory: Path) -> list[Path]:
@@ -86,11 +91,6 @@ def segments_and_held(directory: Path) -> FoundSegments:
             break
     held = {path for path, is_locked in locks.items() if is_locked}
     return FoundSegments(segments, held, {path for path, is_locked in locks.items() if is_locked is None})
-
-
-def is_held(path: Path) -> bool:
-    """Whether a writer on this machine has the segment open, as far as can be told."""
-    return lock_of(path) is True
 
 
 def lock_of(path: Path) -> bool | None:
