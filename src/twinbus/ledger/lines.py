@@ -31,30 +31,32 @@ class Flaw(NamedTuple):
 class LineWriter:
     def __init__(self, *, process: str, pid: int, host: str, program: str) -> None:
         encoder = msgspec.json.Encoder(enc_hook=_plain)
-        who = {"v": SCHEMA_VERSION, "process": process, "pid": pid, "host": host, "program": program}
-        self._who = encoder.encode(who)[:-1]
+        head = {"v": SCHEMA_VERSION, "process": process, "pid": pid, "host": host, "program": program}
+        self._head = encoder.encode(head)[:-1]
         self._encode = encoder.encode
 
     def line(self, event: Event, *, number: int, at_ns: int, monotonic_ns: int) -> bytes:
         """The line with its end. An event that JSON cannot hold becomes a `rejected` one."""
-        said = self._said(event)
+        encoded = self._encode_event(event)
         body = b'%b,"number":%d,"at_ms":%d,"monotonic_us":%d,%b' % (
-            self._who,
+            self._head,
             number,
             at_ns // 1_000_000,
             monotonic_ns // 1_000,
-            said[1:-1],
+            encoded[1:-1],
         )
         return b"%b%b%d}\n" % (body, CRC_MARK, crc32(body))
 
-    def _said(self, event: Event) -> bytes:
+    def _encode_event(self, event: Event) -> bytes:
         try:
             if len(event.reason) > REASON_LENGTH_MAX:  # others choose it: a server, a receiver
                 event = msgspec.structs.replace(event, reason=f"{event.reason[:REASON_LENGTH_MAX]}...")
-            said = self._encode(event)
+            encoded = self._encode(event)
         except Exception as error:  # whatever is wrong with an event, its number must not be missing
             return self._rejected(f"{type(error).__name__}: {str(error)!a}"[:500])
-        return said if len(said) <= EVENT_BYTES_MAX else self._rejected(f"{len(said)} bytes are too large for a line")
+        if len(encoded) > EVENT_BYTES_MAX:
+            return self._rejected(f"{len(encoded)} bytes are too large for a line")
+        return encoded
 
     def _rejected(self, reason: str) -> bytes:
         return self._encode(Event(Kind.REJECTED, reason=reason))
@@ -83,13 +85,13 @@ def read_line(line: bytes) -> Record | Flaw:
     try:
         record = _decode_record(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _unlike_a_record(line, error)
+        return _flaw_of(line, error)
     if not 1 <= record.number <= NUMBER_MAX:
         return _impossible(record.number)
     return record if record.v <= SCHEMA_VERSION else _too_new(Envelope(record.v, record.process, record.number))
 
 
-def _unlike_a_record(line: bytes, error: Exception) -> Flaw:
+def _flaw_of(line: bytes, error: Exception) -> Flaw:
     try:
         envelope = _decode_envelope(line)
     except (msgspec.DecodeError, UnicodeDecodeError):

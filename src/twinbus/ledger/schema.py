@@ -56,24 +56,25 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     boot: Annotated[str, _field("`opened`: a name for the time since the machine was started")] = ""
 
 
+Version = Annotated[int, _field("version of the schema")]
+Process = Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
+Number = Annotated[int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")]
+
+
 class Envelope(Struct, frozen=True, gc=False):
     """What every version of the schema has."""
 
-    v: Annotated[int, _field("version of the schema")]
-    process: Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
-    number: Annotated[
-        int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")
-    ]
+    v: Version
+    process: Process
+    number: Number
 
 
 class Record(Event, frozen=True, kw_only=True, gc=False):
     """An event as it was written down."""
 
-    v: Annotated[int, _field("version of the schema")]
-    process: Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
-    number: Annotated[
-        int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")
-    ]
+    v: Version
+    process: Process
+    number: Number
     at_ms: Annotated[int, _field("when: UTC, milliseconds since 1970, by the clock of `host`")]
     monotonic_us: Annotated[int, _field("when: microseconds on a clock of `host` that is never set")]
     pid: Annotated[int, _field("id of the process in its system")]

@@ -127,12 +127,12 @@ class Segments:
         self._looked_ns = 0
         self._was_warned = False
 
-    def append(self, data: bytes, *, monotonic_ns: int, last_words: bool = False) -> None:
+    def append(self, data: bytes, *, monotonic_ns: int, is_end: bool = False) -> None:
         """All of `data` is in a file, for the system to keep, or `OSError` and none of it is.
 
-        `last_words` may pass the limits that were set (not those of the disk): they say what is missing.
+        With `is_end` the limits that were set do not count (those of the disk do): the end says what is missing.
         """
-        if not last_words:
+        if not is_end:
             self._find_room(len(data), monotonic_ns)
         if self._file is None or self._is_done(len(data), monotonic_ns):
             self._begin(monotonic_ns)

@@ -76,7 +76,7 @@ class Ledger:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Raises `OptionsError` if the directory can never be one; a disk that is full now is no reason to."""
-        _refuse_hopeless(options.directory)
+        _check_directory(options.directory)
         self._options = options
         self._disk = disk or Disk()
         self._clock_ns = clock_ns
@@ -93,7 +93,7 @@ class Ledger:
         """The state of a process that has recorded nothing yet."""
         self._process = secrets.token_hex(8)
         self._state: Literal["new", "running", "closed"] = "new"
-        self._notes: deque[QueuedEvent] = deque()
+        self._queue: deque[QueuedEvent] = deque()
         self._weight = 0
         self._weight_calm = -1  # below any weight: the first event takes the long way, which starts the thread
         self._lost = DroppedEvents()
@@ -105,12 +105,12 @@ class Ledger:
         options, clock_ns, monotonic_ns = self._options, self._clock_ns, self._monotonic_ns
         lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
         segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
-        self._scribe = RecordWriter(
+        self._record_writer = RecordWriter(
             lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns
         )
         self._mark = LivenessMark()
         self._background = WriterThread(
-            options, self._notes, self._scribe, self._take_lost, monotonic_ns, self._mark, self._process
+            options, self._queue, self._record_writer, self._take_lost, monotonic_ns, self._mark, self._process
         )
 
     @property
@@ -122,7 +122,7 @@ class Ledger:
         """What this process is called in its records."""
         return self._process
 
-    # On the way of a send
+    # --- on the path of a send ---
 
     def record(self, event: Event, /) -> None:
         """Hand in an event. It is numbered and written soon, or counted as lost; nothing is raised."""
@@ -139,7 +139,7 @@ class Ledger:
                 weight += sum(map(len, event.session_ids))
             self._weight += weight
             if self._weight <= self._weight_calm:
-                self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+                self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, event))
                 self._mark.cells[NOTED] = 1
             else:
                 self._record_slowly(event, weight)
@@ -153,7 +153,7 @@ class Ledger:
         """
         self._weight += weight
         if self._weight <= self._weight_calm:
-            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
+            self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
             self._mark.cells[NOTED] = 1
         else:
             self._record_slowly((make, arguments), weight)
@@ -163,7 +163,7 @@ class Ledger:
         if self._state == "new":
             self._start()
         if self._state == "running" and self._weight <= self._options.memory_bytes_max:
-            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+            self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, event))
             self._mark.cells[NOTED] = 1
             if self._weight > self._weight_calm:
                 self._background.call()
@@ -186,7 +186,7 @@ class Ledger:
                 return
             self._state, self._weight_calm = "running", self._options.memory_bytes_max // 2
             sync_s = self._options.sync_interval_s
-            self._scribe.open(
+            self._record_writer.open(
                 wait_us=round(self._options.write_interval_s * 1e6),
                 sync_us=-1 if sync_s is None else max(1, round(sync_s * 1e6)),
                 boot=boot_id(),
@@ -200,22 +200,22 @@ class Ledger:
 
     def _release(self, weight: int) -> None:
         """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
-        self._weight = self._weight - weight if self._notes else 0
+        self._weight = self._weight - weight if self._queue else 0
 
     def _take_lost(self) -> DroppedEvents:
         with self._turn:
             lost, self._lost = self._lost, DroppedEvents()
             return lost
 
-    # For whoever can wait
+    # --- may wait ---
 
     def flush(self, timeout_s: float = 2.0, *, sync: bool = False) -> bool:
         """Whether everything recorded so far is in a file now (with `sync`: on the disk), within the time given."""
         if not self._background.is_alive:
-            return self._background.ended_well and not self._notes and (not sync or self._background.sync())
+            return self._background.ended_well and not self._queue and (not sync or self._background.sync())
         flush = Flush(sync)
         self._background.ask(flush)
-        return flush.done.wait(timeout_s) and flush.fine
+        return flush.done.wait(timeout_s) and flush.is_written
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Write what is left and end the thread; whether all of that worked within the time given.
@@ -229,8 +229,10 @@ class Ledger:
         return self._background.join(timeout_s) and self._background.ended_well
 
     def health(self) -> LedgerHealth:
-        lost = self._lost_count + self._scribe.given_up
-        return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._background.trouble)
+        lost = self._lost_count + self._record_writer.given_up
+        return LedgerHealth(
+            self._process, self._record_writer.written, len(self._queue), lost, self._background.trouble
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -240,17 +242,17 @@ class Ledger:
     ) -> None:
         self.close()
 
-    # Around the life of the process
+    # --- fork and exit ---
 
     def _begin_anew_in_child(self) -> None:
-        self._scribe.segments.let_go()
+        self._record_writer.segments.let_go()
         was_closed = self._state == "closed"
         self._begin()
         if was_closed:
             self._state = "closed"
 
 
-def _refuse_hopeless(directory: Path) -> None:
+def _check_directory(directory: Path) -> None:
     try:
         make_own_folder(directory)
     except OSError as error:

@@ -179,7 +179,7 @@ class QuarantineRemoval:
             found = describe(queue, transfer.payload)
             if found.sequence in chosen:
                 chosen.discard(found.sequence)
-                await self._try(found, transfer.delivery_id, link, result)
+                await self._take_out(found, transfer.delivery_id, link, result)
             elif not self._pass_over(found, transfer.delivery_id, len(chosen)):
                 why_not = _TOO_FAR
         await self._leave(link)
@@ -192,26 +192,23 @@ class QuarantineRemoval:
         before, self._passed[found.sequence] = self._passed.get(found.sequence), missing
         return before != missing
 
-    async def _try(
+    async def _take_out(
         self, found: QuarantinedMessage, delivery_id: int, link: ReceivingLink, result: QuarantineResult
     ) -> None:
+        self._event_log.record(Kind.RECEIVED_FROM_BACKLOG, found, self._queue)
         try:
-            await self._take_out(found, delivery_id, link)
+            if self._sender is not None:
+                await self._send_home(found, self._sender)
+            await self._reader.remove(link, delivery_id, self._connection.flush, self._attempt_s)
+            self._event_log.record(self._kind, found, self._queue, found.reason or "")
             result.done.append(found.number)
         except (ConnectionFailed, EnvelopeError, DecodeError) as error:
             result.kept[found.number] = str(error)
             self._event_log.record(Kind.RELEASED, found, self._queue, str(error))
             self._to_release.append(delivery_id)
 
-    async def _take_out(self, found: QuarantinedMessage, delivery_id: int, link: ReceivingLink) -> None:
-        """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
-        self._event_log.record(Kind.RECEIVED_FROM_BACKLOG, found, self._queue)
-        if self._sender is not None:
-            await self._send_home(found, self._sender)
-        await self._reader.remove(link, delivery_id, self._connection.flush, self._attempt_s)
-        self._event_log.record(self._kind, found, self._queue, found.reason or "")
-
     async def _send_home(self, found: QuarantinedMessage, sender: SingleSender) -> None:
+        """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
         try:
             size = await sender.deliver(found.encoded)
         except (ConnectionFailed, EnvelopeError, DecodeError) as error:
