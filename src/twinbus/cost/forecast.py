@@ -17,7 +17,7 @@ HOURS_A_MONTH = 720
 """Thirty days, as the documents count."""
 POLL_MIN = SEARCH_MIN = 15
 WATCH_S, WATCHED_MAX = 25, 50
-"""While messages wait, a syphon looks so often into each queue, and at no more messages than these."""
+"""While messages wait, a syphon peeks into each queue this often, at this many messages at most."""
 BACKLOG_QUEUE_BYTES = 5120 << 20
 ALIAS_BYTES = 200
 """About what the detour adds to a message: its destination, session, time to live and schedule."""

@@ -56,7 +56,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_prices(file: Path | None) -> Prices:
-    """The prices in a TOML file; what it does not name is as usual. Raises `OptionsError` with all that is wrong."""
+    """The prices in a TOML file; what it does not name has the default. Raises `OptionsError` with all problems."""
     if file is None:
         return Prices()
     try:

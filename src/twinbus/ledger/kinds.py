@@ -1,4 +1,4 @@
-"""What can be recorded: every kind of event, who records it, and which billable operation it stands for."""
+"""What can be recorded: every kind of event, its writers, and the billable operation it stands for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Operation = Literal["send", "receive", "settle", "renew", "peek", "manage"]
 
 
 class Kind(StrEnum):
-    """The kinds this version writes. A reader passes on kinds it does not know: new ones are no new schema."""
+    """The kinds this version writes. Readers pass on unknown kinds: a new kind does not change the schema."""
 
     ACCEPTED = "accepted"
     BACKLOGGED = "backlogged"
@@ -71,14 +71,14 @@ class Kind(StrEnum):
 
 
 COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
-"""Outcomes of a delivery: it was settled, or needed no settling."""
+"""Outcomes of a delivery: it was settled, or did not need to be."""
 DELIVERY_BYTES = 210
-"""About what a service adds to a message when it delivers it: its number there, its times, its lock. What `received`
-and `delivered` say of sizes is without that."""
+"""About what a service adds to a message when it delivers it: its number there, its times, its lock. The sizes in
+`received` and `delivered` do not include it."""
 PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"
-"""Outcomes of a ping that the service has not taken: it was refused, or there was no link to send it on."""
+"""Outcomes of a ping that did not reach the service: it was refused, or there was no link to send it on."""
 TOLD_BY_RECEIVER = "told-by-receiver"
-"""The outcome of a dead letter, if whoever made it one tells of it: the namespace may have told, too."""
+"""The outcome of a dead letter that the receiver recorded; the namespace may have recorded it too."""
 
 
 class Facts(NamedTuple):
@@ -121,7 +121,7 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.THROTTLED: Facts(
         ("client", "syphon", "namespace"),
-        "The service was busy; whoever was told so is to try nothing again before `until_ms`.",
+        "The service was busy; the sender must not try again before `until_ms`.",
         ("namespace", "reason", "until_ms"),
     ),
     Kind.ATTEMPT_FAILED: Facts(
@@ -129,14 +129,14 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.CANCELLED: Facts(
         ("client",),
-        "Scheduled messages were cancelled on the primary. Their ids are known if this client has scheduled them, "
-        "not too many others since: then they are told; if not, their numbers alone.",
+        "Scheduled messages were cancelled on the primary. Their ids are recorded if this client scheduled them, and "
+        "not too many others since; otherwise only their numbers.",
         ("entity", "namespace", "sequence_numbers"),
         "manage",
     ),
     Kind.RECEIVED: Facts(
         ("client",),
-        "A receiver of the client is done with messages: `completed`, or `received-and-deleted`, as `outcome` says.",
+        "A receiver of the client is done with messages; `outcome` is `completed` or `received-and-deleted`.",
         ("entity", "namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
         "receive",
     ),
@@ -150,14 +150,14 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.PING: Facts(
         ("client",),
-        "The entity was pinged, with `bytes`. `outcome` is `ok`, `in-doubt`, `refused`, or `not-sent` for want of a "
+        "The entity was pinged, with `bytes`. `outcome` is `ok`, `in-doubt`, `refused`, or `not-sent` without a "
         "link; by the full rule only the first two cost an operation.",
         ("entity", "namespace", "count", "outcome", "epoch"),
         "send",
     ),
     Kind.PROBED: Facts(
         ("client",),
-        "A link to the entity was tried, to see whether it is back: `ok` or `failed`, as `outcome` says.",
+        "A link to the entity was tried, to see whether it is back; `outcome` is `ok` or `failed`.",
         ("entity", "namespace", "outcome", "epoch"),
     ),
     Kind.RECOVERED: Facts(
@@ -170,29 +170,29 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.QUEUE_BACK: Facts(("client",), "A backlog queue is among the chosen again.", ("namespace", "queue", "reason")),
     Kind.SECONDARY_UNREACHABLE: Facts(
-        ("client",), "Nobody can connect to the secondary: sends that need it wait for trials.", ("namespace", "reason")
+        ("client",), "The secondary cannot be reached: sends that need it wait for trials.", ("namespace", "reason")
     ),
-    Kind.SECONDARY_BACK: Facts(("client",), "The secondary can be connected to again.", ("namespace", "reason")),
+    Kind.SECONDARY_BACK: Facts(("client",), "The secondary can be reached again.", ("namespace", "reason")),
     Kind.PAIRED: Facts(
         ("client",), "Pairing is ready; `count` backlog queues were found or created.", ("namespace", "count")
     ),
-    Kind.FAULTED: Facts(("client",), "The pair has ended with a fault, for the given reason.", ("namespace", "reason")),
+    Kind.FAULTED: Facts(("client",), "The pair has ended with a fault; `reason` says why.", ("namespace", "reason")),
     Kind.QUEUE_CHECKED: Facts(
         ("client", "syphon"),
-        "Queues were looked for, or their settings or numbers were read, in `namespace`: `count` requests.",
+        "Queues were listed, or their settings or counts were read, in `namespace`: `count` requests.",
         ("namespace", "count"),
         "manage",
     ),
     Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", ("namespace", "queue", "count"), "manage"),
     Kind.PEEKED: Facts(
         ("client", "syphon"),
-        "Backlog queues were looked into and nothing was taken: `count` messages, or one for a look that found none.",
+        "Backlog queues were peeked: `count` messages, or one for a peek that found none.",
         ("namespace", "count"),
         "peek",
     ),
     Kind.LONG_POLL: Facts(
         ("syphon", "namespace"),
-        "A receiver gave credit for one more wait, and nothing was there.",
+        "A receiver granted credit for another long poll while the queue was empty.",
         ("namespace", "count"),
         "receive",
     ),
@@ -216,7 +216,7 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.RELEASED: Facts(
         ("syphon",),
-        "The messages were given back to the backlog queue.",
+        "The messages were released to the backlog queue.",
         ("namespace", "queue", "message_ids", "sizes"),
         "settle",
     ),
@@ -225,15 +225,15 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.LOCK_LOST: Facts(
         ("syphon",),
-        "Locks ended before the messages were completed: they come again.",
+        "Locks ended before the messages were completed: they are delivered again.",
         ("namespace", "queue", "message_ids", "sizes", "reason"),
     ),
     Kind.DESTINATION_SKIPPED: Facts(
         ("syphon",),
-        "The entity takes nothing; it is tried again at `until_ms`.",
+        "The entity accepts nothing; it is tried again at `until_ms`.",
         ("entity", "namespace", "reason", "until_ms"),
     ),
-    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity takes messages again.", ("entity", "namespace")),
+    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity accepts messages again.", ("entity", "namespace")),
     Kind.REDRIVEN: Facts(
         ("syphon",),
         "Quarantined messages were sent home after all, and are gone from quarantine.",
@@ -242,7 +242,7 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.DISCARDED: Facts(
         ("syphon",),
-        "Quarantined messages were thrown away because somebody asked for it.",
+        "Quarantined messages were discarded on request.",
         ("namespace", "queue", "message_ids", "sizes"),
         "settle",
     ),
@@ -255,7 +255,7 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.DELIVERED: Facts(
         ("namespace",),
-        "A receiver is done with the messages: `completed`, or `received-and-deleted`, as `outcome` says.",
+        "A receiver is done with the messages; `outcome` is `completed` or `received-and-deleted`.",
         ("namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
         "receive",
     ),
@@ -267,7 +267,7 @@ FACTS: dict[Kind, Facts] = {
     Kind.DEAD_LETTERED: Facts(
         ("namespace", "syphon", "client"),
         "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers. "
-        "`told-by-receiver`: a receiver of the client has put them there, and the namespace may tell of it too.",
+        "`told-by-receiver`: recorded by the receiver that put them there; the namespace may record it too.",
         ("namespace", "message_ids", "sizes"),
         "settle",
     ),
@@ -276,22 +276,22 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.INVENTORY: Facts(
         ("namespace",),
-        "As the namespace began to work, `entity` had `count` messages; what went before is settled.",
+        "When the namespace started, `entity` had `count` messages; earlier records are settled.",
         ("namespace", "count", "bytes"),
     ),
     Kind.COPIED: Facts(
         ("namespace",),
-        "A subscription (`entity`) has got copies of its topic's messages, with their numbers there.",
+        "A subscription (`entity`) received copies of its topic's messages, with their numbers there.",
         ("entity", "namespace", "message_ids", "sizes", "sequence_numbers"),
     ),
     Kind.UNCLAIMED: Facts(
         ("namespace",),
-        "No subscription wanted the messages: their topic has dropped them.",
+        "No subscription matched the messages: their topic dropped them.",
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.FORWARDED: Facts(
         ("namespace",),
-        "The messages went on from `entity` to where it forwards.",
+        "The messages were forwarded from `entity`.",
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.UNSCHEDULED: Facts(
@@ -310,10 +310,10 @@ FACTS: dict[Kind, Facts] = {
         "until they are safe from a power cut.",
         ("duration_us",),
     ),
-    Kind.CLOSED: Facts(("ledger",), "The last record of a process that ended in good order: nothing can follow."),
+    Kind.CLOSED: Facts(("ledger",), "The last record of a process that closed its ledger: nothing can follow."),
     Kind.GAP: Facts(
         ("ledger",),
-        "Records `missing_first` to `missing_last` were never written, for the given reason.",
+        "Records `missing_first` to `missing_last` were never written; `reason` says why.",
         ("missing_first", "missing_last", "since_ms", "until_ms", "reason"),
     ),
     Kind.REJECTED: Facts(

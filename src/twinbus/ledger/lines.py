@@ -16,12 +16,12 @@ REASON_LENGTH_MAX = 4_000
 LINE_BYTES_MAX = EVENT_BYTES_MAX + 4096
 CRC_MARK = b',"crc":'
 NUMBER_MAX = 1 << 40
-"""No process lives long enough to write more records; whatever is beyond is no number that a ledger gave."""
+"""No process lives long enough to write more records; a higher number was not given by a ledger."""
 Trouble = Literal["corrupt", "newer"]
 
 
 class Flaw(NamedTuple):
-    """Why a line is no record; `envelope` if at least that much of it can be trusted."""
+    """Why a line is not a record; `envelope` is set if at least that part can be trusted."""
 
     trouble: Trouble
     text: str
@@ -63,12 +63,12 @@ class LineWriter:
 
 
 def _plain(value: object) -> object:
-    """A text or number of a kind of its own, as AMQP has them, is recorded as what it is."""
+    """Subclasses of str and int, e.g. the types of AMQP, are recorded as plain values."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
         return int(value)
-    raise TypeError(f"a record has texts and numbers, got {type(value).__name__}")
+    raise TypeError(f"a record holds texts and numbers, got {type(value).__name__}")
 
 
 _decode_record = msgspec.json.Decoder(Record).decode

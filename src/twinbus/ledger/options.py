@@ -1,4 +1,4 @@
-"""What can be chosen about a ledger."""
+"""Options of a ledger."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from twinbus.units import GIB, KIB, MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerOptions:
-    """Where and how much. The directory may be shared by any number of processes."""
+    """Any number of processes may share the directory."""
 
     directory: Path
     program: str = ""
-    """What the process calls itself in its records."""
+    """The name of the process in its records."""
     write_interval_s: float = 0.1
-    """How long a record waits in memory, at most, while the disk keeps up: so much is lost by a `kill -9`."""
+    """How long a record waits in memory, at most, while the disk keeps up: `kill -9` loses this much."""
     sync_interval_s: float | None = 5.0
     """How long what was written may wait to be forced to the disk; None: the system decides. A power cut loses it."""
     memory_bytes_max: int = 32 * MIB
@@ -27,7 +27,7 @@ class LedgerOptions:
     segment_age_max_s: float = 15 * 60.0
     """When the next segment is begun; finished ones never change, so they can be compacted and moved away."""
     directory_bytes_max: int = 4 * GIB
-    """Nothing more is written while the segments in the directory take up so much. Old ones are never deleted."""
+    """Nothing more is written while the segments in the directory take up this much. Old ones are never deleted."""
     free_bytes_min: int = 256 * MIB
     """Nothing more is written while the file system has less room than this: the ledger leaves the rest to others."""
 

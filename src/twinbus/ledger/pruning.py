@@ -45,7 +45,7 @@ class PrunedProcess(msgspec.Struct):
     wait_us: int = 0
     sync_us: int = 0
     boot: str = ""
-    """These three are what its first record said, if that was among them."""
+    """These three are from its first record, if that was pruned."""
     closed: bool = False
     """Its last record was among them."""
     read: list[NumberSpan] = []
@@ -89,7 +89,7 @@ class Pruned(msgspec.Struct):
 
 
 def load_pruned(directory: Path) -> Pruned:
-    """What was pruned; nothing if there is no such note. Raises `StoreError` if it cannot be read."""
+    """What was pruned; nothing if nothing was. Raises `StoreError` if it cannot be read."""
     file = directory / PRUNED_FILE
     try:
         found = msgspec.json.decode(file.read_bytes(), type=Pruned)
@@ -251,8 +251,8 @@ def _read_manifest(store: Path) -> _Manifest:
 def prune(directory: Path, chosen: list[Candidate], now_ms: int, on_pruned: Callable[[Candidate], None]) -> Pruned:
     """Delete these segments; first, what they had is noted on the disk. `on_pruned` is called after each one.
 
-    Raises `StoreError` if the note cannot be written, or a folder has become a link since somebody looked (then all of
-    them are there), or one cannot be deleted.
+    Raises `StoreError` if the note cannot be written, or a folder has become a link since the plan was made (then all
+    of them are there), or one cannot be deleted.
     """
     for each in chosen:
         if is_outside(directory, each.path):
@@ -280,7 +280,7 @@ def _as_store_error(directory: Path) -> Iterator[None]:
 
 
 def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedProcess]:
-    """What a segment has of each process. Lines that are no records are left out: a report has named them."""
+    """What a segment has of each process. Lines that are not records are left out: a report has named them."""
     found: dict[str, PrunedProcess] = {}
     numbers: dict[str, list[NumberSpan]] = {}
     with path.open("rb") as file:

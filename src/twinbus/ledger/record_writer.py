@@ -1,7 +1,7 @@
 """Numbers events, turns them into lines and gets them onto the disk. Used by one thread only.
 
 Numbers are given when lines are made, so a file has them in order. What the disk refuses is kept, with its numbers,
-and offered again. What never got this far because memory was full has its numbers skipped, and a `gap` record behind
+and tried again. What never got this far because memory was full has its numbers skipped, and a `gap` record behind
 them says so.
 """
 

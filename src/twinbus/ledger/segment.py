@@ -27,10 +27,10 @@ LOOK_AGAIN_NS = 30_000_000_000
 
 
 class Disk:
-    """The real one. Everything may raise `OSError`."""
+    """Files as the system has them; tests replace it. Everything may raise `OSError`."""
 
     def create(self, path: Path) -> int:
-        """A new, empty file, locked for as long as somebody has it open; its directories are made as needed."""
+        """A new, empty file, locked while it is open; its directories are made as needed."""
         make_own_folder(path.parent)
         # Locked before it has its name: a reader that looked in between would take its writer for dead, and its look
         # would keep us from the lock.
@@ -92,7 +92,7 @@ def _sync(path: Path, flags: int) -> None:
 
 def _give_name(fresh: Path, path: Path) -> None:
     try:
-        if path.exists():  # a rename would replace what somebody has recorded
+        if path.exists():  # a rename would replace its records
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         fresh.rename(path)
     except OSError:
@@ -172,7 +172,7 @@ class Segments:
             self.let_go()
 
     def let_go(self) -> None:
-        """Close the file without further care. What a forked child does with the file of its parent."""
+        """Close the file without a sync, as a forked child does with the file of its parent."""
         file, self._file = self._file, None
         if file is not None:
             if self._unsynced and self._ended_unsynced is None:
@@ -257,6 +257,6 @@ def segment_name(opened_ns: int, process: str, index: int) -> str:
 
 
 def process_of(path: Path) -> str | None:
-    """The process in the name of a segment; None if somebody else named it."""
+    """The process in the name of a segment; None if it is not one of ours."""
     parts = path.name.removesuffix(SUFFIX).split("-")
     return parts[1] if len(parts) == 3 and parts[2].isdecimal() else None

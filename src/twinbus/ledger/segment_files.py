@@ -19,7 +19,7 @@ from twinbus.ledger.segment import CROWDED, SUFFIX, process_of
 
 LOOKS_MAX = 20
 STORE_FOLDER = "compacted"
-"""What the compacted store of a ledger is called if nobody says otherwise."""
+"""Default name of the compacted store of a ledger."""
 STORE_FILE, STORE_STEPS = "manifest.json", "steps"
 """A file and a folder that every store has: there are no segments below one."""
 
@@ -31,7 +31,7 @@ class FoundSegments(NamedTuple):
     held: set[Path]
     """Those that a writer on this machine has open."""
     without_locks: set[Path]
-    """Those on a file system without locks: nobody can tell whether somebody has them open."""
+    """Those on a file system without locks: unknown whether a writer has them open."""
 
     @property
     def running(self) -> frozenset[str]:
@@ -73,12 +73,12 @@ def _refuse(error: OSError) -> None:
 
 
 def name_in(directory: Path, segment: Path) -> str:
-    """What a segment is called within its ledger: its path below the folder."""
+    """A segment's name within its ledger: its path below the folder."""
     return segment.relative_to(directory).as_posix()
 
 
 def segments_and_held(directory: Path) -> FoundSegments:
-    """The segments, and who has them open: as they were at one moment.
+    """The segments, and which are open, at one moment.
 
     A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
     the locks, a process that held nothing had ended, and everything it wrote is there to be read.

@@ -18,7 +18,7 @@ Wanted = Callable[[Record], bool]
 
 
 class LedgerTail:
-    """Follows a ledger from its last records on. Lines that are no records are passed over: `verify` names them."""
+    """Follows a ledger from its last records on. Lines that are not records are skipped: `verify` names them."""
 
     def __init__(self, directory: Path, wanted: Wanted = lambda _: True) -> None:
         self._directory = directory

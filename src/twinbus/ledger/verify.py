@@ -27,7 +27,7 @@ class MissingNumbers:
     first: int
     last: int
     reason: str
-    """What the process itself wrote about it, or whoever pruned them; empty if nobody knows: somebody removed them."""
+    """As recorded by the process, or when they were pruned; empty if unknown: segments were removed."""
 
     @property
     def count(self) -> int:
@@ -71,7 +71,7 @@ class Coverage:
     processes: tuple[ProcessCoverage, ...]
     problems: tuple[Problem, ...]
     absent: tuple[ExpectedWriter, ...] = ()
-    """Who was expected to write, and has left no record."""
+    """Expected writers without a record."""
 
     @property
     def is_complete(self) -> bool:
@@ -83,7 +83,7 @@ class Coverage:
 def verify(directory: Path) -> Coverage:
     """Read the whole ledger and say what is missing.
 
-    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is none.
+    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is invalid.
     """
     reader, expected, pruned = LedgerReader(directory), load_expected(directory), load_pruned(directory).processes
     deque(reader.records(), maxlen=0)
@@ -103,7 +103,7 @@ def coverage_of(reader: LedgerReader, pruned: Mapping[str, PrunedProcess] = Mapp
         _process(seen, pruned.get(name, NOTHING), running, probe) for name, seen in (reader.processes | gone).items()
     )
     records = sum(process.records for process in processes)
-    # A line that is being written at this moment is no damage.
+    # A line that is being written at this moment is not damage.
     problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
     return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
@@ -132,7 +132,7 @@ def _process(seen: ProcessSeen, pruned: PrunedProcess, running: frozenset[str], 
 
 
 def _reason(seen: ProcessSeen, pruned: PrunedProcess, first: int, last: int) -> str:
-    """What `gap` records, and those who pruned, say about numbers that are missing."""
+    """Why numbers are missing, by `gap` records or by what was pruned."""
     if any(each[0] <= last and each[1] >= first for each in pruned.unread):
         return pruned.why_missing(max(first, pruned.unread[0][0]))
     reported = [gap for gap in seen.gaps if gap.missing_first <= last and gap.missing_last >= first]

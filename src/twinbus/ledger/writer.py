@@ -1,4 +1,4 @@
-"""The ledger of a process: events are handed in at once and written down by a thread of their own.
+"""The ledger of a process: `record` returns at once, and a thread writes.
 
 `record` puts the event into a deque and returns: no lock, no system call, about a microsecond, and no exception
 whatever happens. Everything that can wait or fail happens in one background thread, a few times a second:
@@ -75,7 +75,7 @@ class Ledger:
         clock_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Raises `OptionsError` if the directory can never be one; a disk that is full now is no reason to."""
+        """Raises `OptionsError` if the directory can never be used; a full disk does not count."""
         _check_directory(options.directory)
         self._options = options
         self._disk = disk or Disk()
@@ -86,7 +86,7 @@ class Ledger:
 
     @classmethod
     def at(cls, directory: Path | str, program: str = "") -> Ledger:
-        """A ledger in this directory with everything else as usual."""
+        """A ledger in this directory, otherwise with default options."""
         return cls(LedgerOptions(directory=Path(directory), program=program))
 
     def _begin(self) -> None:
@@ -119,13 +119,13 @@ class Ledger:
 
     @property
     def process(self) -> str:
-        """What this process is called in its records."""
+        """The name of this process in its records."""
         return self._process
 
     # --- on the path of a send ---
 
     def record(self, event: Event, /) -> None:
-        """Hand in an event. It is numbered and written soon, or counted as lost; nothing is raised."""
+        """Queue an event. It is numbered and written soon, or counted as lost; nothing is raised."""
         try:
             weight = (
                 EVENT_WEIGHT
@@ -147,7 +147,7 @@ class Ledger:
             self._reject(error)
 
     def record_later(self, weight: int, make: Callable[..., Event], arguments: tuple[Any, ...]) -> None:
-        """Hand in what `make(*arguments)` will be: the same, for those who cannot even wait for that.
+        """Queue the event that `make(*arguments)` returns; the writer's thread calls it.
 
         `weight` is about how many bytes it takes up; `make` must not depend on when and where it is called.
         """
@@ -176,7 +176,7 @@ class Ledger:
         self._mark.cells[NOTED] = 1
 
     def _reject(self, error: Exception) -> None:
-        """An event that is none still leaves a trace."""
+        """Record that an event was invalid."""
         with suppress(Exception):
             self.record(Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500]))
 
@@ -199,7 +199,7 @@ class Ledger:
                 log.warning("the ledger cannot start its thread: %s", error)
 
     def _release(self, weight: int) -> None:
-        """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
+        """This much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
         self._weight = self._weight - weight if self._queue else 0
 
     def _take_lost(self) -> DroppedEvents:

@@ -1,4 +1,4 @@
-"""The thread that writes. Everything that can wait or fail happens here, a few times a second."""
+"""The thread that writes the ledger. Everything that can wait or fail happens here, a few times a second."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DESTINATIONS_MAX = 500
 
 
 class BatchSender:
-    """Decides like the pump: it is told what happened and adds effects."""
+    """Gets events, adds effects; see `pump`."""
 
     def __init__(self, options: SyphonOptions, now_ms: int, event_log: SyphonEventLog) -> None:
         self.options = options
@@ -75,7 +75,7 @@ class BatchSender:
         destination = self.destinations.get(path)
         if destination is None:
             return
-        if destination.is_unused:  # the service closes links that are idle for a while: that is no failure
+        if destination.is_unused:  # the service closes links that are idle for a while: not a failure
             destination.closed()
             return
         for batch in destination.take_in_flight():

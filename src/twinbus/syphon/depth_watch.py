@@ -1,8 +1,8 @@
 """How much waits in the backlog, found by peeking, and when an outage is over.
 
 While anything waits, or may wait, every backlog queue is peeked again and again, so what a syphon shows is at most 30
-seconds old. When all of them were seen empty and nothing has arrived since, nobody peeks: what comes is delivered to
-the syphon at once, and then it peeks again.
+seconds old. When all of them were seen empty and nothing has arrived since, there are no peeks: what comes is delivered
+to the syphon at once, and then it peeks again.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Destination:
         return messages
 
     def take_in_flight(self) -> list[Batch]:
-        """Take all batches in flight: nobody waits for their outcomes any more."""
+        """Take all batches in flight: their outcomes no longer count."""
         batches = list(self.in_flight.values())
         self.in_flight.clear()
         return batches

@@ -38,7 +38,7 @@ def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str 
 def placement_problem(
     message: bytes, queue: int, queues: Sequence[int], wants: Callable[[str, int | None], bool]
 ) -> str | None:
-    """The same for a peeked message; one that is not to be moved is no problem."""
+    """The same for a peeked message; None also for one that is not to be moved."""
     try:
         aliases = read_aliases(message)
     except (EnvelopeError, DecodeError):

@@ -1,7 +1,7 @@
 """The pump's decisions: what to send where, what to complete, park, dead-letter, and when.
 
-It is told what happened (messages arrived, a batch was settled, time passed) and answers with effects. It has no clock,
-socket or randomness of its own: `now_ms` is an argument, in milliseconds since 1970, and never goes back.
+It gets events (messages arrived, a batch was settled, time passed) and returns effects. It has no clock, socket or
+randomness of its own: `now_ms` is an argument, in milliseconds since 1970, and never goes back.
 
     pump.messages_arrived(0, transfers, now_ms)
     pump.run_effects(now_ms, primary, secondary, on_alert)

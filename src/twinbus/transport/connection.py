@@ -105,7 +105,7 @@ class NamespaceConnection:
         self._sessions: dict[str, Session] = {}
         self._request_links: dict[str, RequestLink] = {}
         self._request_locks: dict[str, asyncio.Lock] = {}
-        """By address, held while its request link is opened; all who wait then share it."""
+        """By address, held while its request link is opened; all waiting requests then share it."""
         self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token))
 
     @property
@@ -133,7 +133,7 @@ class NamespaceConnection:
         except OSError as error:
             raise ConnectionFailed(unreachable(error)) from None
         except BaseException:
-            self._is_closing = True  # nobody waits for it any more, so its end is not reported
+            self._is_closing = True  # its end is not reported
             self._stream.abort()
             raise
 
@@ -353,7 +353,7 @@ class NamespaceConnection:
         self._failure = failure
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(ConnectionFailed(failure))
-            self._opened.exception()  # retrieved: whoever waited may have been cancelled
+            self._opened.exception()  # retrieved: the waiting task may have been cancelled
         for link in [link for session in self._connection.sessions for link in session.links]:
             self._detached(link, failure)
         self._tokens.stop()

@@ -14,7 +14,7 @@ from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Array, Timestamp, Value
+from twinbus.amqp.types import Array, Value
 from twinbus.errors import DecodeError
 from twinbus.pairing.failure import Failure
 from twinbus.transport.failures import ConnectionFailed
@@ -119,16 +119,6 @@ def read_response(payload: bytes) -> tuple[Value, Response]:
     body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
     text = str(properties.get("statusDescription", properties.get("status-description", "")))
     return request_id, Response(int(code), text, None if condition is None else str(condition), body)
-
-
-def put_token_request(audience: str, token_type: str, expires_at_s: float) -> dict[str, Value]:
-    """The application properties of a put-token; the token itself is the body."""
-    return {
-        "operation": "put-token",
-        "type": token_type,
-        "name": audience,
-        "expiration": Timestamp(int(expires_at_s * 1000)),
-    }
 
 
 def renew_locks_body(tokens: Iterable[bytes]) -> dict[str, Value]:
