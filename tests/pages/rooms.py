@@ -72,12 +72,12 @@ ROOMS = (
     Room("broker.message", "encoded messages and the facts in them", "amqp.sections amqp.types", is_pure=True),
     Room("broker.clock", "where time comes from"),
     Room("broker.store", "rows, sequences, transactions, files", "own_files"),
-    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types amqp.values", is_pure=True),
+    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types", is_pure=True),
     Room(
         "broker.core",
         "commands, changes, replies, the commit gate",
         (
-            "amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
+            "amqp.encoding amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
             "broker.links.backend broker.links.request_messages broker.ops.meter"
         ),
         is_pure=True,

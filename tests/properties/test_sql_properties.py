@@ -14,7 +14,7 @@ from message_on_paper import MessageOnPaper
 from seeds import examples
 from sql_model import Model, Wrong
 
-from twinbus.amqp.values import Byte, Float32, Int, Long, Timestamp, UInt, ULong
+from twinbus.amqp.types import Byte, Float32, Int, Long, Timestamp, UInt, ULong
 from twinbus.broker.filters.actions import compile_action
 from twinbus.broker.filters.compiler import Compiler, compile_filter
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex

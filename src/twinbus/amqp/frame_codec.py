@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.decoding import skip
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.frames import frame
 from twinbus.amqp.outcomes import ACCEPTED, Accepted, Outcome
 from twinbus.amqp.performatives import Disposition, LinkRole, decode_performative
-from twinbus.amqp.types import UInt, encode
+from twinbus.amqp.types import UInt
 from twinbus.errors import DecodeError
 
 TAG_BYTES_MAX = 32

@@ -26,7 +26,7 @@ from twinbus.amqp.message_builder import (
     encode_message,
 )
 from twinbus.amqp.rewriting import delivery_form, edit_map, edit_properties, pair_offsets, text_key
-from twinbus.amqp.values import Symbol, ULong, Value
+from twinbus.amqp.types import Symbol, ULong, Value
 from twinbus.errors import DecodeError
 
 __all__ = [

@@ -9,12 +9,13 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
+from twinbus.amqp.encoding import Array
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Array, Value
+from twinbus.amqp.types import Value
 from twinbus.errors import DecodeError
 from twinbus.pairing.failure import Failure
 from twinbus.transport.failures import ConnectionFailed

@@ -7,6 +7,7 @@ from amqp_wire import Wire, begin, message, only, opened
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
 from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, frame
 from twinbus.amqp.limits import ConnectionLimits
@@ -23,7 +24,7 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
-from twinbus.amqp.types import Described, ULong, encode
+from twinbus.amqp.types import Described, ULong
 from twinbus.errors import OptionsError
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)

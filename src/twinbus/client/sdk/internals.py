@@ -31,7 +31,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from twinbus.amqp.sections import read_application_properties, walk
-from twinbus.amqp.values import text_of
+from twinbus.amqp.types import text_of
 from twinbus.errors import TwinbusError
 from twinbus.pairing.encoded_messages import size_in_batch, stamp_of
 
