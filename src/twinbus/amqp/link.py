@@ -64,17 +64,16 @@ class Link(ABC):
         self,
         *,
         source: Source | None = None,
-        target: Target | None = None,
         properties: Fields | None = None,
         max_message_size: int | None = None,
     ) -> None:
-        """Accept the requested link; arguments that are not given repeat what the peer sent. Does nothing if the link
-        is gone."""
+        """Accept the requested link; without a `source` that of the peer is repeated. Does nothing if the link is
+        gone."""
         if self.state is not LinkState.REQUESTED:
             return
         # A missing terminus would read as a refusal.
         self.source = source or self.source or Source()
-        self.target = target or self.target or Target()
+        self.target = self.target or Target()
         self._send_attach(self.source, self.target, properties, max_message_size)
         self._move(LinkState.ATTACHED)
 
@@ -88,12 +87,12 @@ class Link(ABC):
         self._move(LinkState.DETACHING)
         self._forget_deliveries()
 
-    def detach(self, error: Error | None = None, closed: bool = True) -> None:
+    def detach(self, error: Error | None = None) -> None:
         """Detach; unsettled deliveries are forgotten. Does nothing if the link is detached or detaching."""
         if self.state is LinkState.REQUESTED:
             self.refuse(error or Error("amqp:link:detach-forced"))
         elif self.state in (LinkState.ATTACHED, LinkState.ATTACHING):
-            self._send_detach(error, closed)
+            self._send_detach(error, True)
             self._move(LinkState.DETACHING)
             self._forget_deliveries()
 
