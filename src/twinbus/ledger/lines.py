@@ -53,12 +53,12 @@ class LineWriter:
                 event = msgspec.structs.replace(event, reason=f"{event.reason[:REASON_LENGTH_MAX]}...")
             encoded = self._encode(event)
         except Exception as error:  # whatever is wrong with an event, its number must not be missing
-            return self._rejected(f"{type(error).__name__}: {str(error)!a}"[:500])
+            return self._encode_rejection(f"{type(error).__name__}: {str(error)!a}"[:500])
         if len(encoded) > EVENT_BYTES_MAX:
-            return self._rejected(f"{len(encoded)} bytes are too large for a line")
+            return self._encode_rejection(f"{len(encoded)} bytes are too large for a line")
         return encoded
 
-    def _rejected(self, reason: str) -> bytes:
+    def _encode_rejection(self, reason: str) -> bytes:
         return self._encode(Event(Kind.REJECTED, reason=reason))
 
 

@@ -74,15 +74,16 @@ class ProcessProbe:
         if is_same_start:
             owner = self._owners.get(last.process, os.getuid())  # of one whose segments were pruned: as likely as any
             return self._end_here(last, read_liveness(last.process, owner))
+        lost = _describe_unsynced(last)
         if last.host != socket.gethostname():
             text = (
                 f"it did not close its ledger, and it ran on {last.host}: from here nobody can tell whether it still "
-                f"runs, or ended in a power cut, which takes {_unsynced(last)}"
+                f"runs, or ended in a power cut, which takes {lost}"
             )
             return ProcessEnd(False, FOREVER_MS, text)
         began_ms = booted_ms() if last.boot else 0
         until_ms = min(began_ms, self._now_ms) if began_ms > last.at_ms else self._now_ms
-        text = f"it did not close its ledger, and a power cut cannot be excluded: {_unsynced(last)} may be missing"
+        text = f"it did not close its ledger, and a power cut cannot be excluded: {lost} may be missing"
         return ProcessEnd(False, max(until_ms, last.at_ms + _unsynced_ms(last)), text)
 
     def _end_here(self, last: LastRecord, mark: LivenessSeen | None) -> ProcessEnd:
@@ -116,5 +117,5 @@ def _unsynced_ms(last: LastRecord) -> int:
     return max(1, last.wait_us // 1000, sync_us // 1000)
 
 
-def _unsynced(last: LastRecord) -> str:
+def _describe_unsynced(last: LastRecord) -> str:
     return "all it wrote last" if last.sync_us < 0 else f"the records of its last {_unsynced_ms(last) / 1000:g} s"

@@ -95,7 +95,7 @@ async def _depth(connection: NamespaceConnection, path: str) -> Depth | None:
     try:
         while True:
             messages = await peek(connection, path, *ask)
-            ask = flow.send([_peeked(message) for message in messages])
+            ask = flow.send([_read_peeked(message) for message in messages])
     except StopIteration as done:
         depth: Depth = done.value
         return depth
@@ -105,7 +105,7 @@ async def _depth(connection: NamespaceConnection, path: str) -> Depth | None:
         return None
 
 
-def _peeked(message: bytes) -> Peeked:
+def _read_peeked(message: bytes) -> Peeked:
     layout = sections.walk(message)
     delivered = sections.read_header(message, layout).delivery_count if layout.header else 0
     return Peeked(sequence_of(message), enqueued_ms(message), is_waiting(message), bool(delivered), len(message))

@@ -95,7 +95,7 @@ class OrderedQueue:
                 if not taken:
                     taken = self._pull(queue, 1)
                 break
-            count, room = _fitting(queue.messages, room, most - len(taken), is_first=not taken)
+            count, room = _count_fitting(queue.messages, room, most - len(taken), is_first=not taken)
             taken += self._pull(queue, count)
             if queue.messages or len(taken) >= most:
                 break
@@ -161,7 +161,7 @@ class OrderedQueue:
             del self._keys[key]
 
 
-def _fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: bool) -> tuple[int, int]:
+def _count_fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: bool) -> tuple[int, int]:
     """How many of these messages fit, and the room that is left. The first of a batch always fits."""
     count = 0
     for held in messages[:most]:

@@ -169,7 +169,7 @@ class NamespaceConnection:
         """A peek-lock link. Each path has a session of its own, so that its delivery ids are consecutive."""
         await self._authorise(path)
         link = self._attach_receiver(f"from {path}", path)
-        await self._attached(link, self._expect(link, handler), path)
+        await self._await_attach(link, self._expect(link, handler), path)
         return link
 
     async def probe_receiver(self, path: str) -> None:
@@ -186,7 +186,7 @@ class NamespaceConnection:
         await self._probe(self._session("tries").attach_sender(_link_name(path), path, snd_settle_mode=0), path)
 
     async def _probe(self, link: Link, path: str) -> None:
-        await self._attached(link, self._expect(link, LinkHandler()), path)
+        await self._await_attach(link, self._expect(link, LinkHandler()), path)
         link.context = None
         link.detach()
         self.flush()
@@ -195,7 +195,7 @@ class NamespaceConnection:
         """A link with credit, on which every message is settled by the peer."""
         await self._authorise(path)
         link = self._session("to").attach_sender(_link_name(path), path, snd_settle_mode=0)
-        await self._attached(link, self._expect(link, handler), path)
+        await self._await_attach(link, self._expect(link, handler), path)
         try:
             await handler.wait_for_credit(link, self._attempt_s, path)
         except ConnectionFailed:
@@ -221,7 +221,7 @@ class NamespaceConnection:
         future = self._attaching[link] = asyncio.get_running_loop().create_future()
         return future
 
-    async def _attached(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
+    async def _await_attach(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
         self.flush()
         try:
             async with asyncio.timeout(self._attempt_s):
@@ -271,7 +271,7 @@ class NamespaceConnection:
         receiver = session.attach_receiver(handler.name, address, target=handler.name)
         sender = session.attach_sender(f"{handler.name}-asks", address, source=handler.name)
         expected = [(link, self._expect(link, handler)) for link in (receiver, sender)]
-        await asyncio.gather(*[self._attached(link, answer, address) for link, answer in expected])
+        await asyncio.gather(*[self._await_attach(link, answer, address) for link, answer in expected])
         handler.attached(sender, receiver)
         self._request_links[address] = handler
         return handler
