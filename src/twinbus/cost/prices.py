@@ -87,4 +87,4 @@ def _tier_problems(tiers: tuple[Tier, ...]) -> Iterator[str]:
     if not tops or tops[-1] is not None or len(limits) != len(tops) - 1 or limits != sorted(set(limits)):
         yield "standard_operations must rise, and only the last tier is without up_to_million"
     if any(not 0 <= tier.usd_per_million < float("inf") for tier in tiers):
-        yield "a tier costs less than nothing"
+        yield "a tier must not cost less than 0"

@@ -81,7 +81,7 @@ def read_line(line: bytes) -> Record | Flaw:
     if not mark:
         return Flaw("corrupt", "no checksum: not a record, or not all of it")
     if crc != b"%d}" % crc32(body):
-        return Flaw("corrupt", "the checksum does not fit")
+        return Flaw("corrupt", "the checksum does not match")
     try:
         record = _decode_record(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -102,7 +102,7 @@ def _flaw_of(line: bytes, error: Exception) -> Flaw:
 
 
 def _impossible(number: int) -> Flaw:
-    return Flaw("corrupt", f"no ledger gave the record number {number}: they are from 1 to {NUMBER_MAX}")
+    return Flaw("corrupt", f"record number {number} is impossible: numbers are from 1 to {NUMBER_MAX}")
 
 
 def _too_new(envelope: Envelope) -> Flaw:

@@ -68,7 +68,7 @@ class ProcessProbe:
     def end_of(self, last: LastRecord) -> ProcessEnd:
         """The end of a process that is not seen running and did not close its ledger."""
         if last.process in self._without_locks:
-            text = "its file system has no file locks: nobody can tell whether it still runs"
+            text = "its file system has no file locks: unknown whether it still runs"
             return ProcessEnd(False, FOREVER_MS, text)
         is_same_start = bool(last.boot) and last.boot == boot_id()
         if is_same_start:
@@ -77,7 +77,7 @@ class ProcessProbe:
         lost = _describe_unsynced(last)
         if last.host != socket.gethostname():
             text = (
-                f"it did not close its ledger, and it ran on {last.host}: from here nobody can tell whether it still "
+                f"it did not close its ledger, and it ran on {last.host}: from here it is unknown whether it still "
                 f"runs, or ended in a power cut, which takes {lost}"
             )
             return ProcessEnd(False, FOREVER_MS, text)

@@ -238,7 +238,7 @@ class Segments:
         if self._options.free_bytes_min:
             free = self._disk.free_bytes(directory) - self._options.free_bytes_min
             if free < room:
-                room, limit = free, f"there is less room than free_bytes_min ({self._options.free_bytes_min})"
+                room, limit = free, f"less space is free than free_bytes_min ({self._options.free_bytes_min})"
         return room, limit
 
     def _warn_of_crowd(self, room: int) -> None:

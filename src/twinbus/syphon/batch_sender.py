@@ -141,7 +141,7 @@ class BatchSender:
             return None
         most = destination.message_bytes
         if most and len(payload) > most:
-            text = f"{len(payload)} bytes, and {destination.path} takes at most {most}"
+            text = f"{len(payload)} bytes, and {destination.path} accepts at most {most}"
             self._refuse(held, reasons.TOO_LARGE, text, now_ms)
             return None
         return payload
@@ -172,7 +172,7 @@ class BatchSender:
         self.counts.moved_bytes += batch.size
         self.pace.ended(len(batch.messages), moved=True)
         if destination.state is DestinationState.OPEN and destination.succeeded():
-            self.alert("destination_up", destination.path, "takes messages again")
+            self.alert("destination_up", destination.path, "accepts messages again")
             self.event_log.record_destination_back(destination.path)
 
     def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:

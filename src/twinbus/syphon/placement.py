@@ -28,9 +28,9 @@ def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str 
     belongs = queue_for(key_of(path, session_id), queues)
     if belongs == queue:
         return None
-    what = "messages without a session" if session_id is None else "messages of one of its sessions"
+    what = "messages without a session" if session_id is None else "messages of a session"
     return (
-        f"{what} for {path} lie in it that belong to queue {belongs}: they were sent without order=session, "
+        f"it holds {what} for {path} that belong to queue {belongs}: they were sent without order=session, "
         f"or with another number of backlog queues than {len(queues)}"
     )
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _CREDIT = 100
 _QUIET_S = 1.0
-_UNDER_LOCK = "somebody else has it under lock: try again later"
-_TOO_FAR = "too many others lie before it: their locks ended before it came; take those away first"
+_UNDER_LOCK = "locked by another receiver: try again later"
+_TOO_FAR = "too many messages lie before it: their locks ended before it arrived; remove those first"
 _Field = TypeVar("_Field")
 
 MessageNumber = tuple[int, int]

@@ -120,7 +120,7 @@ def remedy(failure: Failure) -> str:
     if failure.kind is FailureKind.DISABLED:
         return "set its status to Active"
     if failure.kind is FailureKind.NOT_ALLOWED:
-        return "it must neither demand sessions nor forward: make it anew without sessions, or end the forwarding"
+        return "it must neither require sessions nor forward: recreate it without sessions, or remove the forwarding"
     return "compare its settings with those of the other backlog queues"
 
 
@@ -305,7 +305,7 @@ class QueueWatch:
 
     def _doubts(self, failures: Mapping[int, Failure]) -> list[str]:
         if not failures and all(is_absent(queue) for queue in self._pump.queues):
-            return [f"{self._primary_name} has no backlog queue there: is the name right, and has anybody paired them?"]
+            return [f"{self._primary_name} has no backlog queue there: check the name, and whether it was ever paired"]
         return doubts(dict(sorted(failures.items())))
 
     def _refusals(self) -> dict[int, Failure]:
