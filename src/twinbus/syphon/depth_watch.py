@@ -76,7 +76,7 @@ def summarize(at: float, depths: Iterable[Depth | None]) -> BacklogSnapshot:
 
 
 async def take_snapshot(
-    connection: NamespaceConnection, paths: Iterable[str], at: float, *, shut: Iterable[str] = (), unseen: int = 0
+    connection: NamespaceConnection, paths: Iterable[str], at: float, *, shut: Iterable[str], unseen: int
 ) -> BacklogSnapshot:
     """Peek into every queue; `unseen` others exist that cannot be read from here.
 

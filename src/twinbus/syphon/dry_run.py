@@ -126,7 +126,7 @@ async def run_dry(
     secondary: Dial,
     primary_name: str,
     queue_count: int,
-    options: SyphonOptions | None = None,
+    options: SyphonOptions,
     *,
     queues: Sequence[int] | None = None,
     shut: Collection[int] = (),
@@ -135,7 +135,6 @@ async def run_dry(
 
     Messages in queues that are `shut` would not move.
     """
-    options = options or SyphonOptions()
     now_ms = int(time.time() * 1000)
     wants = Pace(options, now_ms).wants
     found, unread = DryRun(queues=tuple(range(queue_count) if queues is None else queues)), dict[int, Failure]()
