@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.amqp import sections
@@ -98,9 +97,7 @@ class Quarantine:
         await self._connection.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._connection.close()
 
     async def list(self) -> AsyncIterator[QuarantinedMessage]:

@@ -11,7 +11,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, assert_never
 
 from twinbus.amqp.connection import Connection, Role
@@ -158,9 +157,7 @@ class NamespaceConnection:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     # --- links ---
