@@ -21,7 +21,6 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
     Transfer,
-    encode_performative,
 )
 from twinbus.amqp.sasl import SaslInit
 from twinbus.connection_string import ConnectionString
@@ -121,7 +120,7 @@ class RawPeer:
     # --- frames ---
 
     def say(self, performative: Performative, channel: int = 0, payload: bytes = b"") -> None:
-        self.write(frame(channel, encode_performative(performative) + payload))
+        self.write(frame(channel, encode_composite(performative) + payload))
 
     def send_in_frames(
         self, handle: int, number: int, message: bytes, *, message_format: int = 0, settled: bool = False

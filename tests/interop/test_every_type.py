@@ -13,9 +13,9 @@ import pytest
 from backlog_messages import fill
 from syphon_program import QUEUES
 
+from twinbus.amqp.encoding import Array, encode
 from twinbus.amqp.sections import PropertyField, encode_message, read_application_properties, read_value, walk
 from twinbus.amqp.types import (
-    Array,
     Byte,
     Char,
     Decimal32,
@@ -33,7 +33,6 @@ from twinbus.amqp.types import (
     ULong,
     UShort,
     Value,
-    encode,
 )
 from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace

@@ -25,8 +25,8 @@ PATHS = [backlog_path("contoso", index) for index in range(3)]
 WAIT_S = 60.0
 
 SHUT: dict[str, tuple[dict[str, Any], str, str]] = {
-    "sessions": ({"requires_session": True}, "not allowed: ", "make it anew without sessions"),
-    "forwarding": ({"forward_to": "elsewhere"}, "not allowed: ", "end the forwarding"),
+    "sessions": ({"requires_session": True}, "not allowed: ", "recreate it without sessions"),
+    "forwarding": ({"forward_to": "elsewhere"}, "not allowed: ", "remove the forwarding"),
     "receive-disabled": ({"status": "ReceiveDisabled"}, "disabled: ", "set its status to Active"),
     "disabled": ({"status": "Disabled"}, "disabled: ", "set its status to Active"),
 }

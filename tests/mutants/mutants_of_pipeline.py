@@ -80,8 +80,8 @@ PIPELINE = (
     Mutant(
         "C2",
         "cost/forecast.py",
-        "        return self.entities * self.clients * (failed_over_s // self.ping_s) * self.outages",
-        "        return self.entities * (failed_over_s // self.ping_s) * self.outages",
+        "        return self.entities * self.clients * (self.failed_over_s // self.ping_s) * self.outages",
+        "        return self.entities * (self.failed_over_s // self.ping_s) * self.outages",
         "the forecast has the pings of one client, however many there are",
         "test_five_entities_and_twenty_clients_ping_six_thousand_times_an_hour",
     ),

@@ -39,7 +39,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P14",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "            if isinstance(outcome, Accepted):\n                self._stored(destination, batch)",
         "            if True:\n                self._stored(destination, batch)",
         "a message is completed in the backlog although the primary refused it",
@@ -47,7 +47,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P14",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "            self.counts.in_doubt += len(batch.messages)\n",
         "            self._stored(destination, batch)\n",
         "messages are completed in the backlog although nobody knows whether they came home",
@@ -103,7 +103,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "        if held.is_expired(now_ms):",
         "        if False:",
         "a message that expired in the backlog is brought home",
@@ -119,7 +119,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "        elif len(batch.messages) > 1:\n            self._send_singly(destination, batch.messages)",
         "        elif len(batch.messages) > 1:\n            for held in batch.messages:\n"
         "                self._refuse(held, reasons.REFUSED, str(failure), now_ms)",
@@ -128,7 +128,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)\n"
         "        self._park_all(destination.take_all(), now_ms)",
         "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)",
@@ -137,7 +137,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/pump.py",
+        "syphon/batch_sender.py",
         "        if most and len(payload) > most:",
         "        if False:",
         "a message that is too large for its entity is sent all the same",

@@ -133,7 +133,7 @@ def reference_page() -> str:
 
 
 def _kind_row(kind: Kind) -> str:
-    by, text, operation, promised = FACTS[kind]
+    by, text, promised, operation = FACTS[kind]
     return (
         f"| `{kind}` | {', '.join(by)} | {operation or ''} | {text} | {', '.join(f'`{name}`' for name in promised)} |"
     )

@@ -72,12 +72,12 @@ ROOMS = (
     Room("broker.message", "encoded messages and the facts in them", "amqp.sections amqp.types", is_pure=True),
     Room("broker.clock", "where time comes from"),
     Room("broker.store", "rows, sequences, transactions, files", "own_files"),
-    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types amqp.values", is_pure=True),
+    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types", is_pure=True),
     Room(
         "broker.core",
         "commands, changes, replies, the commit gate",
         (
-            "amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
+            "amqp.encoding amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
             "broker.links.backend broker.links.request_messages broker.ops.meter"
         ),
         is_pure=True,
@@ -124,7 +124,7 @@ ROOMS = (
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the way home and the record
     Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
-    Room("ledger", "events, segments, gaps", "own_files units"),
+    Room("ledger", "events, segments, gaps", "own_files ranges units"),
     Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
     # Spark
     Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import examples
 
+from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
     AttachRequested,
@@ -36,7 +37,6 @@ from twinbus.amqp.performatives import (
     Target,
     Transfer,
     decode_performative,
-    encode_performative,
 )
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl, ServerSasl
@@ -91,12 +91,12 @@ PERFORMATIVES = st.one_of(
 
 @given(PERFORMATIVES)
 def test_every_performative_survives_the_wire(performative: Any) -> None:
-    assert decode_performative(encode_performative(performative)) == performative
+    assert decode_performative(encode_composite(performative)) == performative
 
 
 @given(TRANSFERS, st.binary(max_size=50), st.binary(max_size=50))
 def test_the_fast_way_to_read_a_transfer_agrees_with_the_slow_one(sent: Any, payload: bytes, after: bytes) -> None:
-    body = encode_performative(sent)
+    body = encode_composite(sent)
     read = read_transfer(body + payload + after, 3, len(body) + len(payload))
     assert read == (
         sent.handle, sent.delivery_id, sent.delivery_tag, sent.message_format, bool(sent.settled), sent.more,
@@ -135,14 +135,14 @@ def test_any_bytes_are_a_transfer_or_a_decode_error(data: bytes) -> None:
 
 
 def conversation(performatives: list[Any], payload: bytes) -> bytes:
-    opening = frame(0, encode_performative(Open("peer")))
-    beginning = frame(1, encode_performative(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)))
+    opening = frame(0, encode_composite(Open("peer")))
+    beginning = frame(1, encode_composite(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)))
     attaching = [
-        frame(1, encode_performative(Attach(str(handle), handle, role, source=Source("q"), target=Target("q"))))
+        frame(1, encode_composite(Attach(str(handle), handle, role, source=Source("q"), target=Target("q"))))
         for handle, role in enumerate((LinkRole.SENDER, LinkRole.RECEIVER))
     ]
     said = [
-        frame(1, encode_performative(body) + (payload if isinstance(body, Transfer) else b"")) for body in performatives
+        frame(1, encode_composite(body) + (payload if isinstance(body, Transfer) else b"")) for body in performatives
     ]
     return AMQP_HEADER + opening + beginning + b"".join(attaching) + b"".join(said)
 

@@ -15,6 +15,8 @@ from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.decoding import decode, skip
+from twinbus.amqp.encoding import Array, encode
 from twinbus.amqp.sections import (
     Header,
     Layout,
@@ -35,7 +37,6 @@ from twinbus.amqp.sections import (
     walk,
 )
 from twinbus.amqp.types import (
-    Array,
     Byte,
     Char,
     Decimal32,
@@ -52,9 +53,6 @@ from twinbus.amqp.types import (
     UInt,
     ULong,
     UShort,
-    decode,
-    encode,
-    skip,
 )
 from twinbus.errors import DecodeError
 

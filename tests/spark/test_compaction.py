@@ -188,7 +188,7 @@ def test_damage_is_named_with_its_line_and_the_rest_is_kept(ledger: Path) -> Non
     compacted = compact_ledger(read_in_process, ledger)
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.lines, trouble.count) == ("corrupt", [6], 1)
-    assert str(trouble) == f"{path.name}:6: corrupt: the checksum does not fit"
+    assert str(trouble) == f"{path.name}:6: corrupt: the checksum does not match"
     [unknown] = find_coverage(compacted).missing
     assert (unknown.records, unknown.since_ms, unknown.until_ms) == (1, BASE_MS + 3, BASE_MS + 5)
     assert [number for _, number in numbers_of(compacted)] == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]

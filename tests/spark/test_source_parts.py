@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp import sections
+from twinbus.amqp.encoding import Array, encode
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import (
-    Array,
     Byte,
     Char,
     Decimal32,
@@ -35,7 +35,6 @@ from twinbus.amqp.types import (
     ULong,
     UShort,
     Value,
-    encode,
 )
 from twinbus.errors import OptionsError
 from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems

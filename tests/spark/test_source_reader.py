@@ -321,7 +321,7 @@ async def test_credit_that_never_comes_is_not_waited_for() -> None:
     connection = Connection(role=Role.CLIENT, container_id="patient", sasl=ClientSasl())
     connection.open()
     link = connection.begin().attach_sender("link", "orders")
-    with pytest.raises(ConnectionFailed, match="orders takes nothing at the moment"):
+    with pytest.raises(ConnectionFailed, match="orders grants no credit at the moment"):
         await LinkHandler().wait_for_credit(link, 0.01, "orders")
 
 

@@ -17,7 +17,8 @@ from twinbus.broker.ops.dump import DUMPS_FOLDER, write_dump
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger
-from twinbus.ledger.expected import EXPECTED_FILE, Presence, added
+from twinbus.ledger.expected import EXPECTED_FILE, expect_present
+from twinbus.ledger.pruning import PrunedProcess
 from twinbus.own_files import write_report
 from twinbus.spark.compaction.manifest import LOCK, lock_store, write_atomically
 
@@ -139,6 +140,6 @@ def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -
     for draft in ("key.new", f".{EXPECTED_FILE}.new", "made.json.new"):
         (tmp_path / draft).symlink_to(tmp_path / "precious")
     namespace_key(tmp_path)
-    added(tmp_path, [Presence("host", "shop", 0, 0)])
+    expect_present(tmp_path, [PrunedProcess("host", "shop", 0, 0)])
     write_atomically(tmp_path / "made.json", b"{}")
     assert (tmp_path / "precious").read_text() == "precious\n"

@@ -22,8 +22,6 @@ QUEUED_MAX = 4 * 1024 * 1024
 
 
 class AccountPool:
-    """The accounts of many peers."""
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0

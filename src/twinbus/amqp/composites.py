@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from twinbus.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort, decode, encode
+from twinbus.amqp.decoding import decode
+from twinbus.amqp.encoding import Array, encode
+from twinbus.amqp.types import Described, Symbol, UByte, UInt, ULong, UShort
 from twinbus.errors import DecodeError
 
 T = TypeVar("T")

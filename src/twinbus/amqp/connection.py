@@ -58,8 +58,6 @@ class Role(Enum):
 
 
 class Connection:
-    """One AMQP connection, either end."""
-
     def __init__(
         self,
         *,
@@ -159,7 +157,8 @@ class Connection:
             self._handle_frames(events, frames_max)
             while frames_max is None and self._unfinished is not None and not self.closed:
                 self._handle_frames(events, None)
-            self._charge_input()
+            self.account.charge(self._reader.held - self._input_cost)
+            self._input_cost = self._reader.held
             self._check_account()
         except AmqpError as mistake:
             self._fail(error_of(mistake), events)
@@ -237,10 +236,6 @@ class Connection:
         self._link_count -= count
 
     # -- frames of the peer
-
-    def _charge_input(self) -> None:
-        self.account.charge(self._reader.held - self._input_cost)
-        self._input_cost = self._reader.held
 
     def _check_account(self) -> None:
         if self.account.is_over and not self.closed:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from twinbus.amqp.encoding import FIXED, NESTING_MAX, ZERO_WIDTH, Array
-from twinbus.amqp.values import Char, Decimal32, Decimal64, Decimal128, Described, Repeated, Symbol, UInt, ULong, Value
+from twinbus.amqp.types import Char, Decimal32, Decimal64, Decimal128, Described, Repeated, Symbol, UInt, ULong, Value
 from twinbus.errors import DecodeError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

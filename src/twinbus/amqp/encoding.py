@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from twinbus.amqp.values import (
+from twinbus.amqp.types import (
     Byte,
     Char,
     Decimal32,

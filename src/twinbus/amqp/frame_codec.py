@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.decoding import skip
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.frames import frame
 from twinbus.amqp.outcomes import ACCEPTED, Accepted, Outcome
 from twinbus.amqp.performatives import Disposition, LinkRole, decode_performative
-from twinbus.amqp.types import UInt, encode
+from twinbus.amqp.types import UInt
 from twinbus.errors import DecodeError
 
 TAG_BYTES_MAX = 32
@@ -176,8 +177,6 @@ _TAG_PREFIXES = [bytes((0xA0, size)) for size in range(TAG_BYTES_MAX + 1)]
 
 
 class TransferWriter:
-    """Writes the transfer frames of one link."""
-
     def __init__(self, channel: int, handle: int) -> None:
         encoded = encode(UInt(handle))
         self._start = b"\x02\x00" + struct.pack(">H", channel) + b"\x00\x53\x14\xc0"
@@ -250,7 +249,6 @@ class DispositionFields(NamedTuple):
 def disposition_frame(
     channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
 ) -> bytes:
-    """A complete disposition frame."""
     state = _ACCEPTED if type(outcome) is Accepted else b"\x40" if outcome is None else encode_composite(outcome)
     fields = b"".join(
         (
@@ -267,7 +265,6 @@ def disposition_frame(
 
 
 def read_disposition(body: bytes) -> DispositionFields:
-    """Decode the disposition in `body`."""
     accepting = _ACCEPTING.fullmatch(body)
     if accepting is None:
         return _read_any(body)

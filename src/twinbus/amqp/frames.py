@@ -25,13 +25,10 @@ _PREFIX = struct.Struct(">IBBH")
 
 
 def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-
     return _PREFIX.pack(len(body) + 8, 2, kind, channel) + body
 
 
 class FrameReader:
-    """Takes bytes as they arrive and returns complete frames."""
-
     def __init__(self, frame_bytes_max: int) -> None:
         self.expects_header = True
         """Set it if the next eight bytes must be a protocol header; reading one clears it."""
@@ -49,7 +46,6 @@ class FrameReader:
         return self.held >= self._needed
 
     def feed(self, data: bytes) -> None:
-        """Add bytes from the peer."""
         if data:
             self._chunks.append(data)
             self.held += len(data)

@@ -38,7 +38,6 @@ class Link(ABC):
         self.session = session
         self.name = name
         self.handle = handle
-        self.remote_handle: int | None = None
         self.source: Source | None = None
         self.target: Target | None = None
         self.properties: Fields | None = None
@@ -65,17 +64,16 @@ class Link(ABC):
         self,
         *,
         source: Source | None = None,
-        target: Target | None = None,
         properties: Fields | None = None,
         max_message_size: int | None = None,
     ) -> None:
-        """Accept the requested link; arguments that are not given repeat what the peer sent. Does nothing if the link
-        is gone."""
+        """Accept the requested link; without a `source` that of the peer is repeated. Does nothing if the link is
+        gone."""
         if self.state is not LinkState.REQUESTED:
             return
         # A missing terminus would read as a refusal.
         self.source = source or self.source or Source()
-        self.target = target or self.target or Target()
+        self.target = self.target or Target()
         self._send_attach(self.source, self.target, properties, max_message_size)
         self._move(LinkState.ATTACHED)
 
@@ -89,23 +87,20 @@ class Link(ABC):
         self._move(LinkState.DETACHING)
         self._forget_deliveries()
 
-    def detach(self, error: Error | None = None, closed: bool = True) -> None:
+    def detach(self, error: Error | None = None) -> None:
         """Detach; unsettled deliveries are forgotten. Does nothing if the link is detached or detaching."""
         if self.state is LinkState.REQUESTED:
             self.refuse(error or Error("amqp:link:detach-forced"))
         elif self.state in (LinkState.ATTACHED, LinkState.ATTACHING):
-            self._send_detach(error, closed)
+            self._send_detach(error, True)
             self._move(LinkState.DETACHING)
             self._forget_deliveries()
 
-    def begin_attach(self, source: Source, target: Target, properties: Fields | None, max_size: int | None) -> None:
-        """Send the first attach."""
+    def begin_attach(self, source: Source, target: Target, properties: Fields | None) -> None:
         self.source, self.target = source, target
-        self._send_attach(source, target, properties, max_size)
+        self._send_attach(source, target, properties)
 
     def handle_attach(self, attach: Attach) -> None:
-        """Handle the peer's attach."""
-        self.remote_handle = attach.handle
         self.source = attach.source
         self.target = attach.target if isinstance(attach.target, Target) else None
         self.properties = attach.properties

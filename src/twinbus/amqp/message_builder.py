@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from twinbus.amqp.encoding import encode, encode_into, write_compound
-from twinbus.amqp.values import Symbol, Timestamp, UByte, UInt, ULong, Value
+from twinbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong, Value
 
 Span: TypeAlias = tuple[int, int]
 BodyKind: TypeAlias = Literal["data", "sequence", "value"]
@@ -122,7 +122,6 @@ def _body(
 
 
 def section(code: int, encoded: bytes) -> bytes:
-    """A section with this encoded value."""
     return bytes((0x00, 0x53, code)) + encoded
 
 

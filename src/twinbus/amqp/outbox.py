@@ -41,7 +41,6 @@ class Outbox:
     def dispose(
         self, channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
     ) -> None:
-        """A disposition for first..last."""
         if (
             self._has_disposition
             and first == self._last + 1

@@ -82,5 +82,4 @@ class SessionViolation(Violation):
 
 
 def error_of(mistake: AmqpError) -> Error:
-    """The error to send to the peer."""
     return mistake.error if isinstance(mistake, Violation) else Error(mistake.condition, str(mistake))

@@ -21,7 +21,6 @@ from twinbus.amqp.composites import (
     FieldType,
     decode_composite,
     described,
-    encode_composite,
     nested,
 )
 from twinbus.amqp.outcomes import (
@@ -65,8 +64,6 @@ _STATE = nested(*OUTCOMES)
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages come from."""
-
     address: str | None = None
     durable: int | None = None
     expiry_policy: str | None = None
@@ -83,8 +80,6 @@ class Source:
 @described(0x29, "amqp:target:list", STRING, UINT, SYMBOL, UINT, BOOLEAN, MAP, SYMBOLS, count_min=1)
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where messages go."""
-
     address: str | None = None
     durable: int | None = None
     expiry_policy: str | None = None
@@ -224,11 +219,6 @@ class Close:
 
 Performative: TypeAlias = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 PERFORMATIVES = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
-
-
-def encode_performative(performative: Performative) -> bytes:
-    """The body of a frame, without a transfer's payload."""
-    return encode_composite(performative)
 
 
 def decode_performative(body: bytes) -> Performative:

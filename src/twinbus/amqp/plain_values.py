@@ -12,7 +12,7 @@ from twinbus.amqp.decoding import decode
 from twinbus.amqp.encoding import Array
 from twinbus.amqp.message_builder import Span
 from twinbus.amqp.rewriting import pair_offsets
-from twinbus.amqp.values import Char, Decimal32, Decimal64, Decimal128, Described, Value, text_of
+from twinbus.amqp.types import Char, Decimal32, Decimal64, Decimal128, Described, Value, text_of
 from twinbus.errors import DecodeError
 
 ITEMS_MAX = 65_536

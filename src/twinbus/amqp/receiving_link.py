@@ -8,7 +8,7 @@ from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.link import Link, LinkState
 from twinbus.amqp.outcomes import Error, Outcome, Rejected, SessionViolation
-from twinbus.amqp.performatives import Attach, Fields, Flow, LinkRole, Source, Target
+from twinbus.amqp.performatives import Attach, Flow, LinkRole
 from twinbus.amqp.serial import SERIAL_MASK, steps
 
 if TYPE_CHECKING:
@@ -85,16 +85,10 @@ class ReceivingLink(Link):
                 self.session.awaiting[delivery_id] = self
         self.session.dispose(LinkRole.RECEIVER, first, last, outcome, settled)
 
-    def accept(
-        self,
-        *,
-        source: Source | None = None,
-        target: Target | None = None,
-        properties: Fields | None = None,
-        max_message_size: int | None = None,
-    ) -> None:
-        super().accept(source=source, target=target, properties=properties, max_message_size=max_message_size)
-        self._top_up()
+    def _move(self, state: LinkState) -> None:
+        super()._move(state)
+        if state is LinkState.ATTACHED:
+            self._top_up()
 
     def handle_attach(self, attach: Attach) -> None:
         super().handle_attach(attach)

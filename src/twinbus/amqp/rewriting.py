@@ -21,7 +21,7 @@ from twinbus.amqp.message_builder import (
     encode_field,
     encode_header,
 )
-from twinbus.amqp.values import Value
+from twinbus.amqp.types import Value
 from twinbus.errors import DecodeError
 
 _WIDE_MAP = struct.Struct(">II")

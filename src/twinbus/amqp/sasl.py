@@ -45,11 +45,13 @@ class ServerSasl:
 
 @dataclass(frozen=True, slots=True)
 class ClientSasl:
-    """How a client authenticates."""
-
     mechanism: str = ANONYMOUS
     user: str = ""
     password: str = ""
+
+    @property
+    def response(self) -> bytes:
+        return f"\0{self.user}\0{self.password}".encode() if self.mechanism == PLAIN else b""
 
 
 @described(0x40, "amqp:sasl-mechanisms:list", SYMBOLS)
@@ -90,82 +92,6 @@ SaslFrame: TypeAlias = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse 
 _OK, _AUTH = 0, 1
 
 
-class ServerNegotiation:
-    """The server's side of SASL with one peer. `user` is set once an outcome with code 0 was returned."""
-
-    def __init__(self, sasl: ServerSasl) -> None:
-        self._sasl = sasl
-        self._challenged = False
-        self.mechanism = ""
-        self.user: str | None = None
-
-    def answer(self, received: object) -> SaslChallenge | SaslOutcome:
-        """The next frame to send; an outcome is the last one."""
-        match received:
-            case SaslInit() if not self._challenged:
-                return self._begin(received)
-            case SaslResponse() if self._challenged:
-                return self._finish(received.response)
-        raise ConnectionViolation("amqp:not-allowed", f"{type(received).__name__} is not expected here")
-
-    def _begin(self, init: SaslInit) -> SaslChallenge | SaslOutcome:
-        self.mechanism = init.mechanism
-        if init.mechanism not in self._sasl.mechanisms:
-            return SaslOutcome(_AUTH)
-        if init.mechanism == PLAIN and init.initial_response is None:
-            self._challenged = True
-            return SaslChallenge(b"")
-        return self._finish(init.initial_response or b"")
-
-    def _finish(self, response: bytes) -> SaslOutcome:
-        if self.mechanism == ANONYMOUS:
-            # The response is only a trace: the official JavaScript client puts its key name there.
-            self.user = "anonymous"
-        elif self.mechanism == PLAIN:
-            self.user = self._plain_user(response)
-        return SaslOutcome(_OK if self.user is not None else _AUTH)
-
-    def _plain_user(self, response: bytes) -> str | None:
-        try:
-            _, user, password = response.decode().split("\0")
-        except ValueError:
-            return None
-        return user if self._sasl.check_plain(user, password) else None
-
-
-class ClientNegotiation:
-    """The client's side of SASL. `done` once the server has accepted."""
-
-    def __init__(self, sasl: ClientSasl, hostname: str | None) -> None:
-        self._sasl = sasl
-        self._hostname = hostname
-        self.mechanism = sasl.mechanism
-        self.user = sasl.user if sasl.mechanism == PLAIN else "anonymous"
-        self.done = False
-
-    def answer(self, received: object) -> SaslInit | SaslResponse | None:
-        """The next frame to send; None after the server's last one."""
-        match received:
-            case SaslMechanisms():
-                return self._begin(received.sasl_server_mechanisms)
-            case SaslChallenge():
-                return SaslResponse(self._response())
-            case SaslOutcome():
-                self.done = received.code == _OK
-                if not self.done:
-                    raise ConnectionViolation("amqp:unauthorized-access", f"SASL outcome {received.code}")
-                return None
-        raise ConnectionViolation("amqp:not-allowed", f"{type(received).__name__} is not expected here")
-
-    def _begin(self, offered: tuple[str, ...]) -> SaslInit:
-        if self.mechanism not in offered:
-            raise ConnectionViolation("amqp:unauthorized-access", f"the server does not offer {self.mechanism}")
-        return SaslInit(self.mechanism, self._response(), self._hostname)
-
-    def _response(self) -> bytes:
-        return f"\0{self._sasl.user}\0{self._sasl.password}".encode() if self.mechanism == PLAIN else b""
-
-
 SASL_ELEMENTS = 100
 """Limit of values in one SASL frame."""
 
@@ -197,12 +123,14 @@ class ServerHandshake(Handshake):
     def __init__(self, sasl: ServerSasl | None, reader: FrameReader, outbox: Outbox) -> None:
         super().__init__(reader, outbox)
         self._sasl = sasl
-        self._negotiation: ServerNegotiation | None = None
+        self._has_begun = False
+        self._has_challenged = False
+        self._mechanism = ""
 
     def handle_header(self, header: bytes) -> None:
-        may_skip = self._negotiation is None and (self._sasl is None or self._sasl.allow_skip)
-        if header == SASL_HEADER and self._sasl is not None and self._negotiation is None:
-            self._negotiation = ServerNegotiation(self._sasl)
+        may_skip = not self._has_begun and (self._sasl is None or self._sasl.allow_skip)
+        if header == SASL_HEADER and self._sasl is not None and not self._has_begun:
+            self._has_begun = True
             self._outbox.add_preamble(SASL_HEADER)
             self._send_sasl(SaslMechanisms(self._sasl.mechanisms))
         elif header == AMQP_HEADER and (self.user is not None or may_skip):
@@ -214,17 +142,38 @@ class ServerHandshake(Handshake):
             raise ConnectionViolation("amqp:connection:framing-error", f"protocol header {header!r} is not supported")
 
     def handle_sasl(self, body: bytes, events: list[Event]) -> None:
-        if self._negotiation is None:
+        if self._sasl is None or not self._has_begun:
             raise ConnectionViolation("amqp:connection:framing-error", "SASL frame without a SASL header")
-        answer = self._negotiation.answer(_read(body))
-        self._send_sasl(answer)
-        if not isinstance(answer, SaslOutcome):
-            return
-        self.user = self._negotiation.user
+        match _read(body):
+            case SaslInit(mechanism, initial_response) if not self._has_challenged:
+                self._mechanism = mechanism
+                if mechanism == PLAIN and PLAIN in self._sasl.mechanisms and initial_response is None:
+                    self._has_challenged = True
+                    self._send_sasl(SaslChallenge(b""))
+                    return
+                self.user = self._authenticate(self._sasl, initial_response or b"")
+            case SaslResponse(response) if self._has_challenged:
+                self.user = self._authenticate(self._sasl, response)
+            case other:
+                raise _unexpected(other)
+        self._send_sasl(SaslOutcome(_AUTH if self.user is None else _OK))
         if self.user is None:
-            raise ConnectionViolation("amqp:unauthorized-access", f"{self._negotiation.mechanism:.60} was refused")
+            raise ConnectionViolation("amqp:unauthorized-access", f"{self._mechanism:.60} was refused")
         self._reader.expects_header = True
-        events.append(Authenticated(self._negotiation.mechanism, self.user))
+        events.append(Authenticated(self._mechanism, self.user))
+
+    def _authenticate(self, sasl: ServerSasl, response: bytes) -> str | None:
+        """The user; None if the peer is refused."""
+        if self._mechanism not in sasl.mechanisms:
+            return None
+        if self._mechanism == ANONYMOUS:
+            # The response is only a trace: the official JavaScript client puts its key name there.
+            return "anonymous"
+        try:
+            _, user, password = response.decode().split("\0")
+        except ValueError:
+            return None
+        return user if self._mechanism == PLAIN and sasl.check_plain(user, password) else None
 
 
 class ClientHandshake(Handshake):
@@ -232,33 +181,44 @@ class ClientHandshake(Handshake):
 
     def __init__(self, sasl: ClientSasl | None, hostname: str | None, reader: FrameReader, outbox: Outbox) -> None:
         super().__init__(reader, outbox)
-        self._negotiation = None if sasl is None else ClientNegotiation(sasl, hostname)
+        self._sasl = sasl
+        self._hostname = hostname
+        self._expects_sasl = sasl is not None
 
     def start(self) -> None:
         """Send our first header."""
-        if self._negotiation is None:
+        if self._sasl is None:
             self._send_amqp_header()
         else:
             self._outbox.add_preamble(SASL_HEADER)
 
     def handle_header(self, header: bytes) -> None:
-        expected = AMQP_HEADER if self._negotiation is None or self._negotiation.done else SASL_HEADER
-        if header != expected:
+        if header != (SASL_HEADER if self._expects_sasl else AMQP_HEADER):
             raise ConnectionViolation("amqp:connection:framing-error", f"the server answered {header!r}")
         self.done = header == AMQP_HEADER
 
     def handle_sasl(self, body: bytes, events: list[Event]) -> None:
-        negotiation = self._negotiation
-        if negotiation is None or negotiation.done:
+        sasl = self._sasl
+        if sasl is None or not self._expects_sasl:
             raise ConnectionViolation("amqp:connection:framing-error", "unexpected SASL frame")
-        answer = negotiation.answer(_read(body))
-        if answer is not None:
-            self._send_sasl(answer)
-            return
-        self.user = negotiation.user
-        self._reader.expects_header = True
-        self._send_amqp_header()
-        events.append(Authenticated(negotiation.mechanism, negotiation.user))
+        match _read(body):
+            case SaslMechanisms(offered):
+                if sasl.mechanism not in offered:
+                    text = f"the server does not offer {sasl.mechanism}"
+                    raise ConnectionViolation("amqp:unauthorized-access", text)
+                self._send_sasl(SaslInit(sasl.mechanism, sasl.response, self._hostname))
+            case SaslChallenge():
+                self._send_sasl(SaslResponse(sasl.response))
+            case SaslOutcome(code):
+                if code != _OK:
+                    raise ConnectionViolation("amqp:unauthorized-access", f"SASL outcome {code}")
+                self._expects_sasl = False
+                self.user = sasl.user if sasl.mechanism == PLAIN else "anonymous"
+                self._reader.expects_header = True
+                self._send_amqp_header()
+                events.append(Authenticated(sasl.mechanism, self.user))
+            case other:
+                raise _unexpected(other)
 
     def _send_amqp_header(self) -> None:
         self._outbox.add_preamble(AMQP_HEADER)
@@ -269,3 +229,7 @@ def _read(body: bytes) -> object:
     """Decode a frame; counted first, since one byte can become a hundred in memory."""
     count_elements(body, 0, SASL_ELEMENTS)
     return decode_composite(body)
+
+
+def _unexpected(received: object) -> ConnectionViolation:
+    return ConnectionViolation("amqp:not-allowed", f"{type(received).__name__} is not expected here")

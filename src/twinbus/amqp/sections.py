@@ -26,7 +26,7 @@ from twinbus.amqp.message_builder import (
     encode_message,
 )
 from twinbus.amqp.rewriting import delivery_form, edit_map, edit_properties, pair_offsets, text_key
-from twinbus.amqp.values import Symbol, ULong, Value
+from twinbus.amqp.types import Symbol, ULong, Value
 from twinbus.errors import DecodeError
 
 __all__ = [
@@ -295,17 +295,14 @@ def _read_entry(message: bytes, span: Span | None, key: str) -> Value:
 
 
 def read_annotations(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All message annotations."""
     return _read_map(message, layout.message_annotations)
 
 
 def read_delivery_annotations(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All delivery annotations."""
     return _read_map(message, layout.delivery_annotations)
 
 
 def read_application_properties(message: bytes, layout: Layout) -> dict[Value, Value]:
-    """All application properties."""
     return _read_map(message, layout.application_properties)
 
 

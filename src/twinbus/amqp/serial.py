@@ -9,7 +9,6 @@ _HALF = 0x80000000
 
 
 def plus(counter: int, step: int) -> int:
-
     return (counter + step) & SERIAL_MASK
 
 

@@ -54,8 +54,6 @@ _Waiting: TypeAlias = "tuple[SendingLink, bytes, bytes, bool]"
 
 
 class Session:
-    """One session, ours and the peer's half together."""
-
     def __init__(self, connection: Connection, channel: int) -> None:
         self.connection = connection
         self.channel = channel
@@ -98,14 +96,11 @@ class Session:
         *,
         source: Source | str | None = None,
         snd_settle_mode: int = 2,
-        rcv_settle_mode: int = 0,
-        properties: Fields | None = None,
-        max_message_size: int | None = None,
     ) -> SendingLink:
         """Request a link to send to `target`; Attached or LinkRefused follows."""
         link = SendingLink(self, name, self._free_handle(), LinkState.ATTACHING)
-        link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
-        self._attach(link, _source(source or name), _target(target), properties, max_message_size)
+        link.snd_settle_mode = snd_settle_mode
+        self._attach(link, _source(source or name), _target(target), None)
         return link
 
     def attach_receiver(
@@ -117,12 +112,11 @@ class Session:
         snd_settle_mode: int = 2,
         rcv_settle_mode: int = 0,
         properties: Fields | None = None,
-        max_message_size: int | None = None,
     ) -> ReceivingLink:
         """Request a link to receive from `source`; Attached or LinkRefused follows."""
         link = ReceivingLink(self, name, self._free_handle(), LinkState.ATTACHING)
         link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
-        self._attach(link, _source(source), _target(target or name), properties, max_message_size)
+        self._attach(link, _source(source), _target(target or name), properties)
         return link
 
     def end(self, error: Error | None = None) -> None:
@@ -147,7 +141,6 @@ class Session:
     # -- sending
 
     def send_frame(self, performative: Performative) -> None:
-        """Send a frame on this session's channel."""
         if not self.ended:
             self.connection.outbox.add(self.channel, performative)
 
@@ -174,12 +167,10 @@ class Session:
         )
 
     def dispose(self, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool) -> None:
-        """Send a disposition."""
         if not self.ended:
             self.connection.outbox.dispose(self.channel, role, first, last, outcome, settled)
 
     def count_outgoing(self) -> None:
-        """Count one outgoing transfer frame."""
         self.remote_window -= 1
         self._next_outgoing_id = (self._next_outgoing_id + 1) & SERIAL_MASK
 
@@ -362,12 +353,10 @@ class Session:
         elif not link.refused:
             events.append(Detached(link, detach.error, detach.closed))
 
-    def _attach(
-        self, link: Link, source: Source, target: Target, properties: Fields | None, max_size: int | None
-    ) -> None:
+    def _attach(self, link: Link, source: Source, target: Target, properties: Fields | None) -> None:
         self._register(link)
         self._attaching[link.name, link.role] = link
-        link.begin_attach(source, target, properties, max_size)
+        link.begin_attach(source, target, properties)
 
     def _register(self, link: Link) -> None:
         self.connection.reserve_link()

@@ -38,12 +38,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One stage of a bill."""
-
     stage: Stage
     use: Use
-    documents_usd: float
-    full_usd: float
+    usd: Mapping[Rule, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +57,11 @@ class Bill:
 
     def usd(self, rule: Rule) -> float:
         """Everything, the standing charge included."""
-        return self.base_usd + sum(_usd_of(line, rule) for line in self.lines)
+        return self.base_usd + sum(line.usd[rule] for line in self.lines)
 
     def pairing_usd(self, rule: Rule) -> float:
         """What of it would not be there without pairing."""
-        return sum(_usd_of(line, rule) for line in self.lines if line.stage not in NOT_FROM_PAIRING)
+        return sum(line.usd[rule] for line in self.lines if line.stage not in NOT_FROM_PAIRING)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -86,10 +83,8 @@ class Bill:
             "USD (documents)",
             "USD (full)",
         )
-        money = (f"{self.usd('documents'):,.2f}", f"{self.usd('full'):,.2f}")
-        use = self.use
-        total = ("total", "", round(use.documents), round(use.full), megabytes(use.bytes), *money)
-        return [head, *(_cells(line) for line in self.lines), total]
+        lines = [_cells(str(line.stage), round(line.use.messages), line.use, line.usd) for line in self.lines]
+        return [head, *lines, _cells("total", "", self.use, {rule: self.usd(rule) for rule in RULES})]
 
 
 def bill(month: str, uses: Mapping[Stage, Use], prices: Prices, *, base_usd: float | None = None) -> Bill:
@@ -104,7 +99,7 @@ def bill(month: str, uses: Mapping[Stage, Use], prices: Prices, *, base_usd: flo
         return uses[stage].operations(rule) * per_operation[rule] + prices.egress_usd(leaving)
 
     lines = tuple(
-        BillLine(stage, uses[stage], usd(stage, "documents"), usd(stage, "full")) for stage in Stage if stage in uses
+        BillLine(stage, uses[stage], {rule: usd(stage, rule) for rule in RULES}) for stage in Stage if stage in uses
     )
     return Bill(month, lines, prices.standard_usd_a_month if base_usd is None else base_usd)
 
@@ -118,31 +113,19 @@ def bills(uses: Iterable[tuple[str, Stage, Use]], prices: Prices) -> list[Bill]:
     return [bill(month, months[month], prices) for month in sorted(months)]
 
 
-def _usd_of(line: BillLine, rule: Rule) -> float:
-    return line.documents_usd if rule == "documents" else line.full_usd
-
-
 def _line_dict(line: BillLine) -> dict[str, Any]:
     return {
         "stage": str(line.stage),
         "messages": round(line.use.messages),
         "operations": {rule: round(line.use.operations(rule)) for rule in RULES},
         "bytes": round(line.use.bytes),
-        "usd": {"documents": round(line.documents_usd, 6), "full": round(line.full_usd, 6)},
+        "usd": {rule: round(line.usd[rule], 6) for rule in RULES},
     }
 
 
-def _cells(line: BillLine) -> tuple[object, ...]:
-    use = line.use
-    money = (f"{line.documents_usd:,.2f}", f"{line.full_usd:,.2f}")
-    return (
-        str(line.stage),
-        round(use.messages),
-        round(use.documents),
-        round(use.full),
-        megabytes(use.bytes),
-        *money,
-    )
+def _cells(name: str, messages: object, use: Use, usd: Mapping[Rule, float]) -> tuple[object, ...]:
+    counts = (round(use.documents), round(use.full), megabytes(use.bytes))
+    return (name, messages, *counts, *(f"{usd[rule]:,.2f}" for rule in RULES))
 
 
 @dataclass(frozen=True, slots=True)

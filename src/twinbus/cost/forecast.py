@@ -17,7 +17,7 @@ HOURS_A_MONTH = 720
 """Thirty days, as the documents count."""
 POLL_MIN = SEARCH_MIN = 15
 WATCH_S, WATCHED_MAX = 25, 50
-"""While messages wait, a syphon looks so often into each queue, and at no more messages than these."""
+"""While messages wait, a syphon peeks into each queue this often, at this many messages at most."""
 BACKLOG_QUEUE_BYTES = 5120 << 20
 ALIAS_BYTES = 200
 """About what the detour adds to a message: its destination, session, time to live and schedule."""
@@ -59,15 +59,19 @@ class Usage:
         return self.rate * HOURS_A_MONTH * 3600
 
     @property
+    def failed_over_s(self) -> float:
+        """The part of an outage in which sends go to the backlog; before the failover interval is over, they fail."""
+        return max(0.0, self.outage_s - self.failover_s)
+
+    @property
     def detours(self) -> float:
-        """Messages in a month that go through the backlog; before the failover interval is over, sends fail."""
-        return self.rate * max(0.0, self.outage_s - self.failover_s) * self.outages
+        """Messages in a month that go through the backlog."""
+        return self.rate * self.failed_over_s * self.outages
 
     @property
     def pings(self) -> float:
         """In a month: every client pings every entity of its own."""
-        failed_over_s = max(0.0, self.outage_s - self.failover_s)
-        return self.entities * self.clients * (failed_over_s // self.ping_s) * self.outages
+        return self.entities * self.clients * (self.failed_over_s // self.ping_s) * self.outages
 
     @property
     def looks(self) -> float:
@@ -77,15 +81,17 @@ class Usage:
     @property
     def watched(self) -> float:
         """Messages in a month that syphons peek at, because they look into each queue while any is failed over."""
-        failed_over_s = max(0.0, self.outage_s - self.failover_s)
-        looks = self.syphons * self.outages * (failed_over_s // WATCH_S)
-        return looks * min(self.queues * WATCHED_MAX, self.rate * failed_over_s)
+        return self._rounds * min(self.queues * WATCHED_MAX, self.rate * self.failed_over_s)
 
     @property
     def watches(self) -> float:
         """What these looks cost in peeks: one for each message, and one more for each queue, to see that it is all."""
-        failed_over_s = max(0.0, self.outage_s - self.failover_s)
-        return self.watched + self.syphons * self.outages * (failed_over_s // WATCH_S) * self.queues
+        return self.watched + self._rounds * self.queues
+
+    @property
+    def _rounds(self) -> float:
+        """Of peeks into all queues, in a month."""
+        return self.syphons * self.outages * (self.failed_over_s // WATCH_S)
 
     @property
     def searches(self) -> float:
@@ -162,7 +168,7 @@ class Capacity:
 
 def capacity(usage: Usage) -> Capacity:
     """Sized for the longest of the outages; a queue is planned for twice its even share."""
-    per_outage = usage.rate * max(0.0, usage.outage_s - usage.failover_s)
+    per_outage = usage.rate * usage.failed_over_s
     per_second = usage.rate * (usage.size_bytes + ALIAS_BYTES)
     needed = max(1, ceil(per_outage * (usage.size_bytes + ALIAS_BYTES) * SPREAD / BACKLOG_QUEUE_BYTES))
     hours = usage.queues * BACKLOG_QUEUE_BYTES / (per_second * SPREAD) / 3600 if per_second else None
@@ -171,8 +177,6 @@ def capacity(usage: Usage) -> Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A month with pairing."""
-
     usage: Usage
     bill: Bill
     capacity: Capacity

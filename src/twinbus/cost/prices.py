@@ -40,7 +40,6 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replication_usd_per_gb: float = 0.09
 
     def operations_usd(self, operations: float) -> float:
-        """The price of this many operations in one month."""
         usd, below = 0.0, 0.0
         for tier in self.standard_operations:
             top = float("inf") if tier.up_to_million is None else tier.up_to_million * MILLION
@@ -57,35 +56,35 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_prices(file: Path | None) -> Prices:
-    """The prices in a TOML file; what it does not name is as usual. Raises `OptionsError` with all that is wrong."""
+    """The prices in a TOML file; what it does not name has the default. Raises `OptionsError` with all problems."""
     if file is None:
         return Prices()
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionsError(f"prices cannot be read from {file}: {error}") from error
     try:
-        prices = msgspec.convert(said, Prices)
+        prices = msgspec.convert(table, Prices)
     except msgspec.ValidationError as error:
-        raise OptionsError(f"{file} is no price table: {error}") from error
-    problems = [*_unlike_prices(said), *_unlike_tiers(prices.standard_operations)]
+        raise OptionsError(f"{file} is not a price table: {error}") from error
+    problems = [*_price_problems(table), *_tier_problems(prices.standard_operations)]
     if problems:
-        raise OptionsError(f"{file} is no price table: {'; '.join(problems)}")
+        raise OptionsError(f"{file} is not a price table: {'; '.join(problems)}")
     return prices
 
 
-def _unlike_prices(said: dict[str, Any]) -> Iterator[str]:
-    if "as_of" not in said:
+def _price_problems(table: dict[str, Any]) -> Iterator[str]:
+    if "as_of" not in table:
         yield 'it has no date: as_of = "2026-01-31"'
-    for name, value in said.items():
+    for name, value in table.items():
         if isinstance(value, int | float) and not 0 <= value < float("inf"):
             yield f"{name} is {value}"
 
 
-def _unlike_tiers(tiers: tuple[Tier, ...]) -> Iterator[str]:
+def _tier_problems(tiers: tuple[Tier, ...]) -> Iterator[str]:
     tops = [tier.up_to_million for tier in tiers]
     limits = [top for top in tops[:-1] if top is not None]
     if not tops or tops[-1] is not None or len(limits) != len(tops) - 1 or limits != sorted(set(limits)):
         yield "standard_operations must rise, and only the last tier is without up_to_million"
     if any(not 0 <= tier.usd_per_million < float("inf") for tier in tiers):
-        yield "a tier costs less than nothing"
+        yield "a tier must not cost less than 0"

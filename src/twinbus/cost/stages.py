@@ -96,17 +96,17 @@ def _charge(kind: Kind, stage: Stage) -> Charge:
 
 CHARGES: tuple[Charge, ...] = (
     *(_charge(kind, stage) for kind, stage in _STAGES.items()),
-    # Whoever is done with a message has received it and settled it: two operations, one record.
+    # A receiver that is done with a message has received and settled it: two operations, one record.
     *(
         Charge(kind, Stage.SETTLE, by_size=False, in_documents=False, carries=False)
         for kind in (Kind.DELIVERED, Kind.RECEIVED)
     ),
 )
 NOT_ASKED_FOR = ("by-namespace", "not-forwarded")
-"""Outcomes of what a namespace does by itself: no operation of anybody."""
+"""Outcomes of what a namespace does by itself: not charged."""
 NOT_TAKEN = (PING_REFUSED, PING_NOT_SENT)
 """Outcomes of pings that the service has not taken."""
 NOT_SETTLED = (RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, *NOT_ASKED_FOR, *NOT_TAKEN)
-"""Outcomes for which nobody is charged a settlement, nor a ping by the full rule."""
+"""Outcomes without a charge for a settlement, or, by the full rule, for a ping."""
 AS_SENT = (Kind.RECEIVED, Kind.DELIVERED)
-"""What these say of sizes is without the `DELIVERY_BYTES` that go with each message."""
+"""Kinds whose sizes do not include the `DELIVERY_BYTES` of each message."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,7 +41,7 @@ class ExpectedWriter(msgspec.Struct, frozen=True):
         )
 
 
-class Presence(msgspec.Struct, frozen=True):
+class Presence(Protocol):
     """A process whose records are there."""
 
     host: str
@@ -60,17 +60,17 @@ def load_expected(directory: Path) -> tuple[ExpectedWriter, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise OptionsError(f"{file} cannot be read: {error}") from error
     try:
-        said = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise OptionsError(f"{file} is no TOML: {error}; writers are listed {FORM}") from error
-    return _writers(file, text, said)
+        raise OptionsError(f"{file} is not TOML: {error}; writers are listed {FORM}") from error
+    return _writers(file, text, table)
 
 
-def _writers(file: Path, text: str, said: dict[str, Any]) -> tuple[ExpectedWriter, ...]:
-    others = sorted(set(said) - {"writer"})
+def _writers(file: Path, text: str, table: dict[str, Any]) -> tuple[ExpectedWriter, ...]:
+    others = sorted(set(table) - {"writer"})
     if others:
         raise OptionsError(f"{file}{_line_of(text, others[0])}: {others[0]!r} means nothing; writers are listed {FORM}")
-    listed = said.get("writer", [])
+    listed = table.get("writer", [])
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise OptionsError(f"{file}: writer must be a list of tables, {FORM}")
     lines = [text.count("\n", 0, head.end()) + 1 for head in _HEAD.finditer(text)]
@@ -85,23 +85,25 @@ def _line_of(text: str, key: str) -> str:
     return f":{text.count(chr(10), 0, found.end()) + 1}" if found else ""
 
 
-def _writer(where: str, said: dict[str, Any]) -> ExpectedWriter:
-    wrong = [f"{key!r} means nothing, the keys are {', '.join(KEYS)}" for key in said if key not in KEYS]
-    wrong += [f"{key} must be a text, got {said[key]!r}" for key in KEYS[:2] if not isinstance(said.get(key, ""), str)]
+def _writer(where: str, table: dict[str, Any]) -> ExpectedWriter:
+    wrong = [f"{key!r} means nothing, the keys are {', '.join(KEYS)}" for key in table if key not in KEYS]
     wrong += [
-        f"{key} must be a time as 2026-01-31T00:00:00Z, got {said[key]!r}"
-        for key in KEYS[2:]
-        if key in said and not isinstance(said[key], datetime)
+        f"{key} must be a text, got {table[key]!r}" for key in KEYS[:2] if not isinstance(table.get(key, ""), str)
     ]
-    if not (said.get("host") or said.get("program")):
+    wrong += [
+        f"{key} must be a time as 2026-01-31T00:00:00Z, got {table[key]!r}"
+        for key in KEYS[2:]
+        if key in table and not isinstance(table[key], datetime)
+    ]
+    if not (table.get("host") or table.get("program")):
         wrong.append(f"a writer needs a host or a program, {FORM}")
     if wrong:
         raise OptionsError(f"{where}: {'; '.join(wrong)}")
     writer = ExpectedWriter(
-        said.get("host") or "*",
-        said.get("program") or "*",
-        _ms(said["since"]) if "since" in said else 0,
-        _ms(said["until"]) if "until" in said else FOREVER_MS,
+        table.get("host") or "*",
+        table.get("program") or "*",
+        _ms(table["since"]) if "since" in table else 0,
+        _ms(table["until"]) if "until" in table else FOREVER_MS,
     )
     if writer.since_ms >= writer.until_ms:
         raise OptionsError(f"{where}: since must be before until")
@@ -132,7 +134,7 @@ def why_absent(writer: ExpectedWriter) -> str:
     return f"{EXPECTED_FILE} expects {writer}, and no record is from it: {where}"
 
 
-def added(directory: Path, present: Iterable[Presence]) -> list[ExpectedWriter]:
+def expect_present(directory: Path, present: Iterable[Presence]) -> list[ExpectedWriter]:
     """Expect every writer that is there from now on. Returns the added ones. Raises `OptionsError` for a wrong file."""
     known = load_expected(directory)
     found = sorted({(each.host, each.program) for each in present if each.host and each.program})

@@ -1,4 +1,4 @@
-"""What can be recorded: every kind of event, who records it, and which billable operation it stands for."""
+"""What can be recorded: every kind of event, its writers, and the billable operation it stands for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Operation = Literal["send", "receive", "settle", "renew", "peek", "manage"]
 
 
 class Kind(StrEnum):
-    """The kinds this version writes. A reader passes on kinds it does not know: new ones are no new schema."""
+    """The kinds this version writes. Readers pass on unknown kinds: a new kind does not change the schema."""
 
     ACCEPTED = "accepted"
     BACKLOGGED = "backlogged"
@@ -71,290 +71,252 @@ class Kind(StrEnum):
 
 
 COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
-"""Outcomes of a delivery: it was settled, or needed no settling."""
+"""Outcomes of a delivery: it was settled, or did not need to be."""
 DELIVERY_BYTES = 210
-"""About what a service adds to a message when it delivers it: its number there, its times, its lock. What `received`
-and `delivered` say of sizes is without that."""
+"""About what a service adds to a message when it delivers it: its number there, its times, its lock. The sizes in
+`received` and `delivered` do not include it."""
 PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"
-"""Outcomes of a ping that the service has not taken: it was refused, or there was no link to send it on."""
+"""Outcomes of a ping that did not reach the service: it was refused, or there was no link to send it on."""
 TOLD_BY_RECEIVER = "told-by-receiver"
-"""The outcome of a dead letter, if whoever made it one tells of it: the namespace may have told, too."""
+"""The outcome of a dead letter that the receiver recorded; the namespace may have recorded it too."""
 
 
 class Facts(NamedTuple):
-    """What a kind means."""
-
     by: tuple[By, ...]
     text: str
-    operation: Operation | None = None
-    """What one message (or, without messages, one of `count`) costs at the service; None: nothing."""
     fields: tuple[str, ...] = ()
     """What every event of this kind has, whoever records it; other fields may be there too."""
+    operation: Operation | None = None
+    """What one message (or, without messages, one of `count`) costs at the service; None: nothing."""
 
 
 FACTS: dict[Kind, Facts] = {
     Kind.ACCEPTED: Facts(
         ("client",),
         "The primary has acknowledged the messages. Those that are scheduled are due at `until_ms`.",
-        "send",
         ("entity", "namespace", "message_ids", "sizes", "attempts"),
+        "send",
     ),
     Kind.BACKLOGGED: Facts(
         ("client",),
         "A backlog queue (`queue`) has acknowledged the messages. Those that are scheduled are due at `until_ms`.",
-        "send",
         ("entity", "namespace", "queue", "message_ids", "sizes", "attempts"),
+        "send",
     ),
     Kind.IN_DOUBT: Facts(
         ("client", "syphon"),
         "The messages had left when the answer failed to come: `namespace` may have them.",
-        "send",
         ("entity", "namespace", "message_ids", "reason"),
+        "send",
     ),
     Kind.NOT_SENT: Facts(
         ("client",),
         "The caller was given an error; no side acknowledged the messages.",
-        None,
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.HELD: Facts(
         ("client",),
         "A send waits in the client until it is clear which side gets its messages.",
-        None,
         ("entity", "namespace", "reason"),
     ),
     Kind.THROTTLED: Facts(
         ("client", "syphon", "namespace"),
-        "The service was busy; whoever was told so is to try nothing again before `until_ms`.",
-        None,
+        "The service was busy; the sender must not try again before `until_ms`.",
         ("namespace", "reason", "until_ms"),
     ),
     Kind.ATTEMPT_FAILED: Facts(
-        ("client", "syphon"),
-        "One attempt was refused or got nowhere; others may follow.",
-        None,
-        ("namespace", "reason"),
+        ("client", "syphon"), "One attempt was refused or got nowhere; others may follow.", ("namespace", "reason")
     ),
     Kind.CANCELLED: Facts(
         ("client",),
-        "Scheduled messages were cancelled on the primary. Their ids are known if this client has scheduled them, "
-        "not too many others since: then they are told; if not, their numbers alone.",
-        "manage",
+        "Scheduled messages were cancelled on the primary. Their ids are recorded if this client scheduled them, and "
+        "not too many others since; otherwise only their numbers.",
         ("entity", "namespace", "sequence_numbers"),
+        "manage",
     ),
     Kind.RECEIVED: Facts(
         ("client",),
-        "A receiver of the client is done with messages: `completed`, or `received-and-deleted`, as `outcome` says.",
-        "receive",
+        "A receiver of the client is done with messages; `outcome` is `completed` or `received-and-deleted`.",
         ("entity", "namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
+        "receive",
     ),
     Kind.SUSPECTED: Facts(
         ("client",),
         "The first counting failure of a healthy entity; its interval runs.",
-        None,
         ("entity", "namespace", "reason"),
     ),
     Kind.FAILED_OVER: Facts(
-        ("client",),
-        "Sends for the entity go to the backlog from now on.",
-        None,
-        ("entity", "namespace", "reason", "epoch"),
+        ("client",), "Sends for the entity go to the backlog from now on.", ("entity", "namespace", "reason", "epoch")
     ),
     Kind.PING: Facts(
         ("client",),
-        "The entity was pinged, with `bytes`. `outcome` is `ok`, `in-doubt`, `refused`, or `not-sent` for want of a "
+        "The entity was pinged, with `bytes`. `outcome` is `ok`, `in-doubt`, `refused`, or `not-sent` without a "
         "link; by the full rule only the first two cost an operation.",
-        "send",
         ("entity", "namespace", "count", "outcome", "epoch"),
+        "send",
     ),
     Kind.PROBED: Facts(
         ("client",),
-        "A link to the entity was tried, to see whether it is back: `ok` or `failed`, as `outcome` says.",
-        None,
+        "A link to the entity was tried, to see whether it is back; `outcome` is `ok` or `failed`.",
         ("entity", "namespace", "outcome", "epoch"),
     ),
     Kind.RECOVERED: Facts(
-        ("client",), "Sends for the entity go to the primary again.", None, ("entity", "namespace", "reason", "epoch")
+        ("client",), "Sends for the entity go to the primary again.", ("entity", "namespace", "reason", "epoch")
     ),
     Kind.QUEUE_LEFT_OUT: Facts(
         ("client",),
         "A backlog queue failed and is not chosen before `until_ms`.",
-        None,
         ("namespace", "queue", "reason", "until_ms"),
     ),
-    Kind.QUEUE_BACK: Facts(
-        ("client",), "A backlog queue is among the chosen again.", None, ("namespace", "queue", "reason")
-    ),
+    Kind.QUEUE_BACK: Facts(("client",), "A backlog queue is among the chosen again.", ("namespace", "queue", "reason")),
     Kind.SECONDARY_UNREACHABLE: Facts(
-        ("client",),
-        "Nobody can connect to the secondary: sends that need it wait for trials.",
-        None,
-        ("namespace", "reason"),
+        ("client",), "The secondary cannot be reached: sends that need it wait for trials.", ("namespace", "reason")
     ),
-    Kind.SECONDARY_BACK: Facts(("client",), "The secondary can be connected to again.", None, ("namespace", "reason")),
+    Kind.SECONDARY_BACK: Facts(("client",), "The secondary can be reached again.", ("namespace", "reason")),
     Kind.PAIRED: Facts(
-        ("client",), "Pairing is ready; `count` backlog queues were found or created.", None, ("namespace", "count")
+        ("client",), "Pairing is ready; `count` backlog queues were found or created.", ("namespace", "count")
     ),
-    Kind.FAULTED: Facts(
-        ("client",), "The pair has ended with a fault, for the given reason.", None, ("namespace", "reason")
-    ),
+    Kind.FAULTED: Facts(("client",), "The pair has ended with a fault; `reason` says why.", ("namespace", "reason")),
     Kind.QUEUE_CHECKED: Facts(
         ("client", "syphon"),
-        "Queues were looked for, or their settings or numbers were read, in `namespace`: `count` requests.",
-        "manage",
+        "Queues were listed, or their settings or counts were read, in `namespace`: `count` requests.",
         ("namespace", "count"),
+        "manage",
     ),
-    Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage", ("namespace", "queue", "count")),
+    Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", ("namespace", "queue", "count"), "manage"),
     Kind.PEEKED: Facts(
         ("client", "syphon"),
-        "Backlog queues were looked into and nothing was taken: `count` messages, or one for a look that found none.",
-        "peek",
+        "Backlog queues were peeked: `count` messages, or one for a peek that found none.",
         ("namespace", "count"),
+        "peek",
     ),
     Kind.LONG_POLL: Facts(
         ("syphon", "namespace"),
-        "A receiver gave credit for one more wait, and nothing was there.",
-        "receive",
+        "A receiver granted credit for another long poll while the queue was empty.",
         ("namespace", "count"),
+        "receive",
     ),
     Kind.RECEIVED_FROM_BACKLOG: Facts(
         ("syphon",),
         "The syphon holds the messages under lock.",
-        "receive",
         ("namespace", "queue", "message_ids", "sizes"),
+        "receive",
     ),
     Kind.SENT_HOME: Facts(
         ("syphon",),
         "The primary has acknowledged messages that came from the backlog.",
-        "send",
         ("entity", "namespace", "message_ids", "sizes"),
+        "send",
     ),
     Kind.COMPLETED: Facts(
         ("syphon",),
         "The backlog queue no longer has the messages.",
-        "settle",
         ("entity", "namespace", "queue", "message_ids", "sizes"),
+        "settle",
     ),
     Kind.RELEASED: Facts(
         ("syphon",),
-        "The messages were given back to the backlog queue.",
-        "settle",
+        "The messages were released to the backlog queue.",
         ("namespace", "queue", "message_ids", "sizes"),
+        "settle",
     ),
     Kind.LOCK_RENEWED: Facts(
-        ("syphon",), "Locks were renewed, `count` of them.", "renew", ("namespace", "queue", "count")
+        ("syphon",), "Locks were renewed, `count` of them.", ("namespace", "queue", "count"), "renew"
     ),
     Kind.LOCK_LOST: Facts(
         ("syphon",),
-        "Locks ended before the messages were completed: they come again.",
-        None,
+        "Locks ended before the messages were completed: they are delivered again.",
         ("namespace", "queue", "message_ids", "sizes", "reason"),
     ),
     Kind.DESTINATION_SKIPPED: Facts(
         ("syphon",),
-        "The entity takes nothing; it is tried again at `until_ms`.",
-        None,
+        "The entity accepts nothing; it is tried again at `until_ms`.",
         ("entity", "namespace", "reason", "until_ms"),
     ),
-    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity takes messages again.", None, ("entity", "namespace")),
+    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity accepts messages again.", ("entity", "namespace")),
     Kind.REDRIVEN: Facts(
         ("syphon",),
         "Quarantined messages were sent home after all, and are gone from quarantine.",
-        "settle",
         ("namespace", "queue", "message_ids", "sizes"),
+        "settle",
     ),
     Kind.DISCARDED: Facts(
         ("syphon",),
-        "Quarantined messages were thrown away because somebody asked for it.",
-        "settle",
+        "Quarantined messages were discarded on request.",
         ("namespace", "queue", "message_ids", "sizes"),
+        "settle",
     ),
-    Kind.PAUSED: Facts(("syphon",), "The syphon was paused.", None, ("namespace", "reason")),
-    Kind.RESUMED: Facts(("syphon",), "The syphon goes on.", None, ("namespace",)),
+    Kind.PAUSED: Facts(("syphon",), "The syphon was paused.", ("namespace", "reason")),
+    Kind.RESUMED: Facts(("syphon",), "The syphon goes on.", ("namespace",)),
     Kind.STORED: Facts(
         ("namespace",),
         "The namespace has the messages on disk: sent, scheduled or forwarded to `entity`.",
-        None,
         ("namespace", "message_ids", "sizes", "sequence_numbers"),
     ),
     Kind.DELIVERED: Facts(
         ("namespace",),
-        "A receiver is done with the messages: `completed`, or `received-and-deleted`, as `outcome` says.",
-        "receive",
+        "A receiver is done with the messages; `outcome` is `completed` or `received-and-deleted`.",
         ("namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
+        "receive",
     ),
     Kind.DUPLICATE: Facts(
         ("namespace",),
         "Duplicate detection dropped the messages: their ids were known.",
-        None,
         ("namespace", "message_ids", "sizes"),
     ),
     Kind.DEAD_LETTERED: Facts(
         ("namespace", "syphon", "client"),
         "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers. "
-        "`told-by-receiver`: a receiver of the client has put them there, and the namespace may tell of it too.",
-        "settle",
+        "`told-by-receiver`: recorded by the receiver that put them there; the namespace may record it too.",
         ("namespace", "message_ids", "sizes"),
+        "settle",
     ),
     Kind.EXPIRED: Facts(
-        ("namespace", "syphon"),
-        "The time to live of the messages ended first.",
-        None,
-        ("namespace", "message_ids", "sizes"),
+        ("namespace", "syphon"), "The time to live of the messages ended first.", ("namespace", "message_ids", "sizes")
     ),
     Kind.INVENTORY: Facts(
         ("namespace",),
-        "As the namespace began to work, `entity` had `count` messages; what went before is settled.",
-        None,
+        "When the namespace started, `entity` had `count` messages; earlier records are settled.",
         ("namespace", "count", "bytes"),
     ),
     Kind.COPIED: Facts(
         ("namespace",),
-        "A subscription (`entity`) has got copies of its topic's messages, with their numbers there.",
-        None,
+        "A subscription (`entity`) received copies of its topic's messages, with their numbers there.",
         ("entity", "namespace", "message_ids", "sizes", "sequence_numbers"),
     ),
     Kind.UNCLAIMED: Facts(
         ("namespace",),
-        "No subscription wanted the messages: their topic has dropped them.",
-        None,
+        "No subscription matched the messages: their topic dropped them.",
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.FORWARDED: Facts(
         ("namespace",),
-        "The messages went on from `entity` to where it forwards.",
-        None,
+        "The messages were forwarded from `entity`.",
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.UNSCHEDULED: Facts(
         ("namespace",),
         "Scheduled messages were cancelled: the namespace has dropped them.",
-        None,
         ("entity", "namespace", "message_ids", "sizes"),
     ),
     Kind.REMOVED: Facts(
         ("namespace",),
         "`entity` was deleted, and the `count` messages that were in it; no count: it was empty.",
-        None,
         ("namespace",),
     ),
     Kind.OPENED: Facts(
         ("ledger",),
         "The first record of a process; records wait in its memory for up to `duration_us`, and for up to `sync_us` "
         "until they are safe from a power cut.",
-        None,
         ("duration_us",),
     ),
-    Kind.CLOSED: Facts(
-        ("ledger",), "The last record of a process that ended in good order: nothing can follow.", None, ()
-    ),
+    Kind.CLOSED: Facts(("ledger",), "The last record of a process that closed its ledger: nothing can follow."),
     Kind.GAP: Facts(
         ("ledger",),
-        "Records `missing_first` to `missing_last` were never written, for the given reason.",
-        None,
+        "Records `missing_first` to `missing_last` were never written; `reason` says why.",
         ("missing_first", "missing_last", "since_ms", "until_ms", "reason"),
     ),
     Kind.REJECTED: Facts(
-        ("ledger",), "An event that could not be written as JSON was recorded as this instead.", None, ("reason",)
+        ("ledger",), "An event that could not be written as JSON was recorded as this instead.", ("reason",)
     ),
 }

@@ -75,8 +75,6 @@ class LivenessMark:
 
 
 class LivenessSeen(NamedTuple):
-    """What the mark of a process says."""
-
     is_clear: bool
     """No event waited."""
     alive_ms: int

@@ -62,27 +62,28 @@ class ProcessProbe:
 
     def __init__(self, found: FoundSegments, now_ms: int) -> None:
         self._owners = dict(_owners(found.segments))
-        self._without_locks = {name[0] for name in map(process_of, found.without_locks) if name is not None}
+        self._without_locks = set(map(process_of, found.without_locks))
         self._now_ms = now_ms
 
     def end_of(self, last: LastRecord) -> ProcessEnd:
         """The end of a process that is not seen running and did not close its ledger."""
         if last.process in self._without_locks:
-            text = "its file system has no file locks: nobody can tell whether it still runs"
+            text = "its file system has no file locks: unknown whether it still runs"
             return ProcessEnd(False, FOREVER_MS, text)
         is_same_start = bool(last.boot) and last.boot == boot_id()
         if is_same_start:
             owner = self._owners.get(last.process, os.getuid())  # of one whose segments were pruned: as likely as any
             return self._end_here(last, read_liveness(last.process, owner))
+        lost = _describe_unsynced(last)
         if last.host != socket.gethostname():
             text = (
-                f"it did not close its ledger, and it ran on {last.host}: from here nobody can tell whether it still "
-                f"runs, or ended in a power cut, which takes {_unsynced(last)}"
+                f"it did not close its ledger, and it ran on {last.host}: from here it is unknown whether it still "
+                f"runs, or ended in a power cut, which takes {lost}"
             )
             return ProcessEnd(False, FOREVER_MS, text)
         began_ms = booted_ms() if last.boot else 0
         until_ms = min(began_ms, self._now_ms) if began_ms > last.at_ms else self._now_ms
-        text = f"it did not close its ledger, and a power cut cannot be excluded: {_unsynced(last)} may be missing"
+        text = f"it did not close its ledger, and a power cut cannot be excluded: {lost} may be missing"
         return ProcessEnd(False, max(until_ms, last.at_ms + _unsynced_ms(last)), text)
 
     def _end_here(self, last: LastRecord, mark: LivenessSeen | None) -> ProcessEnd:
@@ -107,7 +108,7 @@ def _owners(segments: Iterable[Path]) -> Iterable[tuple[str, int]]:
         name = process_of(path)
         if name is not None:
             with suppress(OSError):
-                yield name[0], path.stat().st_uid
+                yield name, path.stat().st_uid
 
 
 def _unsynced_ms(last: LastRecord) -> int:
@@ -116,5 +117,5 @@ def _unsynced_ms(last: LastRecord) -> int:
     return max(1, last.wait_us // 1000, sync_us // 1000)
 
 
-def _unsynced(last: LastRecord) -> str:
+def _describe_unsynced(last: LastRecord) -> str:
     return "all it wrote last" if last.sync_us < 0 else f"the records of its last {_unsynced_ms(last) / 1000:g} s"

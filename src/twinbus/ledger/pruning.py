@@ -8,7 +8,6 @@ a link that leads out of the folder.
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
 from twinbus.ledger.segment import Disk
 from twinbus.ledger.segment_files import STORE_FILE, name_in, segments_and_held
-from twinbus.own_files import open_own
+from twinbus.own_files import write_whole
 from twinbus.units import time_of
 
 LOCK = "lock"
@@ -39,8 +38,6 @@ NumberSpan = tuple[int, int]
 
 
 class PrunedProcess(msgspec.Struct):
-    """What was pruned of one process."""
-
     host: str = ""
     program: str = ""
     first_ms: int = 0
@@ -48,13 +45,13 @@ class PrunedProcess(msgspec.Struct):
     wait_us: int = 0
     sync_us: int = 0
     boot: str = ""
-    """These three are what its first record said, if that was among them."""
+    """These three are from its first record, if that was pruned."""
     closed: bool = False
     """Its last record was among them."""
     read: list[NumberSpan] = []
-    """NumberSpan of records that a report had read."""
+    """Numbers of records that a report had read."""
     unread: list[NumberSpan] = []
-    """NumberSpan of records that none had."""
+    """Numbers of records that none had."""
     pruned_ms: int = 0
 
     def add(self, more: PrunedProcess) -> None:
@@ -64,8 +61,8 @@ class PrunedProcess(msgspec.Struct):
         self.wait_us, self.sync_us = self.wait_us or more.wait_us, self.sync_us or more.sync_us
         self.boot = self.boot or more.boot
         self.closed = self.closed or more.closed
-        self.read = joined([*self.read, *more.read])
-        self.unread = without(joined([*self.unread, *more.unread]), self.read)
+        self.read = merge_spans([*self.read, *more.read])
+        self.unread = subtract_spans(merge_spans([*self.unread, *more.unread]), self.read)
         self.pruned_ms = max(self.pruned_ms, more.pruned_ms)
 
     @property
@@ -92,7 +89,7 @@ class Pruned(msgspec.Struct):
 
 
 def load_pruned(directory: Path) -> Pruned:
-    """What was pruned; nothing if there is no such note. Raises `StoreError` if it cannot be read."""
+    """What was pruned; nothing if nothing was. Raises `StoreError` if it cannot be read."""
     file = directory / PRUNED_FILE
     try:
         found = msgspec.json.decode(file.read_bytes(), type=Pruned)
@@ -111,18 +108,11 @@ def load_pruned(directory: Path) -> Pruned:
 
 def save_pruned(directory: Path, pruned: Pruned) -> None:
     """From now on, and after a power cut too, this is what was pruned. Raises `OSError` if it is as before."""
-    file = directory / PRUNED_FILE
-    fresh = file.with_name(f".{PRUNED_FILE}.new")
-    fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
-    with os.fdopen(open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
-        opened.write(msgspec.json.encode(pruned))
-        opened.flush()
-        os.fsync(opened.fileno())
-    fresh.replace(file)
+    write_whole(directory / PRUNED_FILE, msgspec.json.encode(pruned).decode())
     Disk().sync_names(directory)
 
 
-def joined(ranges: Iterable[NumberSpan]) -> list[NumberSpan]:
+def merge_spans(ranges: Iterable[NumberSpan]) -> list[NumberSpan]:
     """The same numbers in as few ranges as possible, in order."""
     result: list[NumberSpan] = []
     for first, last in sorted(ranges):
@@ -133,7 +123,7 @@ def joined(ranges: Iterable[NumberSpan]) -> list[NumberSpan]:
     return result
 
 
-def without(ranges: Iterable[NumberSpan], gone: Iterable[NumberSpan]) -> list[NumberSpan]:
+def subtract_spans(ranges: Iterable[NumberSpan], gone: Iterable[NumberSpan]) -> list[NumberSpan]:
     """The numbers of the first that are not among the second."""
     left = list(ranges)
     for first, last in gone:
@@ -143,7 +133,7 @@ def without(ranges: Iterable[NumberSpan], gone: Iterable[NumberSpan]) -> list[Nu
             for part in ((each[0], min(each[1], first - 1)), (max(each[0], last + 1), each[1]))
             if part[0] <= part[1]
         ]
-    return joined(left)
+    return merge_spans(left)
 
 
 # --- pruning ---
@@ -258,16 +248,16 @@ def _read_manifest(store: Path) -> _Manifest:
         raise StoreDamaged(f"{file} is damaged: {error}; nothing was pruned") from error
 
 
-def prune(directory: Path, chosen: list[Candidate], now_ms: int, tell: Callable[[Candidate], None]) -> Pruned:
-    """Delete these segments; first, what they had is noted on the disk. `tell` is called for each one that is gone.
+def prune(directory: Path, chosen: list[Candidate], now_ms: int, on_pruned: Callable[[Candidate], None]) -> Pruned:
+    """Delete these segments; first, what they had is noted on the disk. `on_pruned` is called after each one.
 
-    Raises `StoreError` if the note cannot be written, or a folder has become a link since somebody looked (then all of
-    them are there), or one cannot be deleted.
+    Raises `StoreError` if the note cannot be written, or a folder has become a link since the plan was made (then all
+    of them are there), or one cannot be deleted.
     """
     for each in chosen:
         if is_outside(directory, each.path):
             raise StoreError(f"{each.path} is not pruned: a link leads to it now, out of {directory}; look again")
-    with _said_in_a_line(directory):
+    with _as_store_error(directory):
         known = load_pruned(directory)
         for each in chosen:
             for process, records in _records_in(each.path, is_read=each.is_read, now_ms=now_ms).items():
@@ -275,14 +265,14 @@ def prune(directory: Path, chosen: list[Candidate], now_ms: int, tell: Callable[
         save_pruned(directory, known)
         for each in chosen:
             each.path.unlink(missing_ok=True)
-            tell(each)
+            on_pruned(each)
         for folder in {each.path.parent for each in chosen}:
             Disk().sync_names(folder)
     return known
 
 
 @contextmanager
-def _said_in_a_line(directory: Path) -> Iterator[None]:
+def _as_store_error(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -290,7 +280,7 @@ def _said_in_a_line(directory: Path) -> Iterator[None]:
 
 
 def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedProcess]:
-    """What a segment has of each process. Lines that are no records are left out: a report has named them."""
+    """What a segment has of each process. Lines that are not records are left out: a report has named them."""
     found: dict[str, PrunedProcess] = {}
     numbers: dict[str, list[NumberSpan]] = {}
     with path.open("rb") as file:
@@ -310,7 +300,7 @@ def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedPr
                 ranges.append((read.number, read.number))
     for process, ranges in numbers.items():
         found[process].pruned_ms = now_ms
-        setattr(found[process], "read" if is_read else "unread", joined(ranges))
+        setattr(found[process], "read" if is_read else "unread", merge_spans(ranges))
     return found
 
 

@@ -16,7 +16,6 @@ from typing import BinaryIO, Literal
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment import process_of
 from twinbus.ledger.segment_files import segments_and_held
 
 LINES_NAMED_MAX = 10
@@ -109,8 +108,6 @@ class RecordNumbers:
 
 @dataclass(slots=True)
 class ProcessSeen:
-    """What has been read of one process."""
-
     process: str
     numbers: RecordNumbers = field(default_factory=RecordNumbers)
     host: str = ""
@@ -161,11 +158,6 @@ class LedgerReader:
         """Where records say that an event could not be written down: nothing is wrong with the lines themselves."""
         self.processes: dict[str, ProcessSeen] = {}
         self.bytes_read = 0
-
-    @property
-    def running(self) -> set[str]:
-        """The processes that were running when the reading began."""
-        return {name[0] for name in map(process_of, self.held) if name is not None}
 
     def records(self) -> Iterator[Record]:
         """Every record once: segment by segment, those of one process in order, processes one after the other."""

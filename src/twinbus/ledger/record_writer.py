@@ -1,7 +1,7 @@
 """Numbers events, turns them into lines and gets them onto the disk. Used by one thread only.
 
 Numbers are given when lines are made, so a file has them in order. What the disk refuses is kept, with its numbers,
-and offered again. What never got this far because memory was full has its numbers skipped, and a `gap` record behind
+and tried again. What never got this far because memory was full has its numbers skipped, and a `gap` record behind
 them says so.
 """
 
@@ -19,7 +19,7 @@ from twinbus.ledger.segment import Segments
 
 CHUNK_BYTES = 256 * 1024
 OWN_KINDS = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
-NOT_YOURS = Event(Kind.REJECTED, reason="opened, closed and gap are recorded by the ledger only: readers rely on them")
+RESERVED = Event(Kind.REJECTED, reason="opened, closed and gap are recorded by the ledger only: readers rely on them")
 
 EventDraft = tuple[Callable[..., Event], tuple[Any, ...]]
 """What makes an event, and of what: made when there is time."""
@@ -42,7 +42,7 @@ class DroppedEvents:
             self.last_ns = last_ns
 
 
-def _made(draft: EventDraft) -> Event:
+def _make(draft: EventDraft) -> Event:
     make, arguments = draft
     try:
         return make(*arguments)
@@ -51,8 +51,6 @@ def _made(draft: EventDraft) -> Event:
 
 
 class RecordWriter:
-    """Writes the events of one process."""
-
     def __init__(
         self,
         lines: LineWriter,
@@ -96,13 +94,13 @@ class RecordWriter:
         """Events were dropped: record a gap after what has been queued."""
         self._lost.add(lost.count, lost.first_ns, lost.last_ns)
 
-    def write(self, notes: deque[QueuedEvent], why_lost: str) -> None:
-        """Everything that was in `notes` is in a file; on `OSError` the rest is kept for the next call."""
+    def write(self, queue: deque[QueuedEvent], why_lost: str) -> None:
+        """Everything that was in `queue` is in a file; on `OSError` the rest is kept for the next call."""
         self._push()
-        for _ in range(len(notes)):
-            at_ns, monotonic_ns, weight, noted = notes.popleft()
-            event = noted if isinstance(noted, Event) else _made(noted)
-            self._line(event if event.kind not in OWN_KINDS else NOT_YOURS, at_ns, monotonic_ns)
+        for _ in range(len(queue)):
+            at_ns, monotonic_ns, weight, queued = queue.popleft()
+            event = queued if isinstance(queued, Event) else _make(queued)
+            self._line(event if event.kind not in OWN_KINDS else RESERVED, at_ns, monotonic_ns)
             self._chunk_weight += weight
             if len(self._chunk) >= CHUNK_BYTES:
                 self._push()
@@ -110,16 +108,16 @@ class RecordWriter:
         self._note_gap(why_lost)  # now that the disk has been tried its reason is the true one
         self._push()
 
-    def close(self, notes: deque[QueuedEvent], why_lost: str) -> None:
+    def close(self, queue: deque[QueuedEvent], why_lost: str) -> None:
         """Write what can be written, then the end. Raises `OSError` if not even the end can be."""
         try:
-            self.write(notes, why_lost)
+            self.write(queue, why_lost)
         except OSError as error:
             why_lost = f"{error}"
-            self._give_up(notes)
+            self._give_up(queue)
         self._note_gap(why_lost)
         self._note(Event(Kind.CLOSED))
-        self._push(last_words=True)
+        self._push(is_end=True)
         self.segments.retire()
 
     def _note(self, event: Event) -> None:
@@ -149,10 +147,10 @@ class RecordWriter:
             self._chunk_since_ns = self._chunk_since_ns or at_ns
         self._chunk += self._lines.line(event, number=self._number, at_ns=at_ns, monotonic_ns=monotonic_ns)
 
-    def _push(self, *, last_words: bool = False) -> None:
+    def _push(self, *, is_end: bool = False) -> None:
         if not self._chunk:
             return
-        self.segments.append(bytes(self._chunk), monotonic_ns=self._monotonic_ns(), last_words=last_words)
+        self.segments.append(bytes(self._chunk), monotonic_ns=self._monotonic_ns(), is_end=is_end)
         self.written += self._chunk.count(b"\n")
         self._empty_chunk()
 
@@ -162,14 +160,14 @@ class RecordWriter:
         self._chunk_first = self._number + 1
         self._chunk.clear()
 
-    def _give_up(self, notes: deque[QueuedEvent]) -> None:
-        """What waits for the disk is lost: its numbers, and those of `notes`, become part of the gap to record."""
-        since_ns = self._chunk_since_ns or (notes[0][0] if notes else 0)
+    def _give_up(self, queue: deque[QueuedEvent]) -> None:
+        """What waits for the disk is lost: its numbers, and those of `queue`, become part of the gap to record."""
+        since_ns = self._chunk_since_ns or (queue[0][0] if queue else 0)
         count = self._number - self._chunk_first + 1
         self._number = self._chunk_first - 1
         self._empty_chunk()
-        while notes:
-            notes.popleft()
+        while queue:
+            queue.popleft()
             count += 1
         self.given_up += count
         now_ns = self._clock_ns()

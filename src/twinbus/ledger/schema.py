@@ -4,7 +4,7 @@ A line is a JSON object that stands for itself: it can be read without the lines
 us. It begins with the envelope (who wrote it, as which record, when), goes on with the event, and ends with a
 checksum of everything before. Values that equal their default are left out.
 
-The version `v` is raised only when a field changes its meaning. New fields and new kinds are no new version: readers
+The version `v` is raised only when a field changes its meaning. New fields and new kinds do not raise it: readers
 ignore the one and pass on the other. `v`, `process`, `number` and `crc` keep their meaning in every version, so that
 even a reader that is too old can say what is there and what is missing.
 """
@@ -33,14 +33,14 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     kind: Annotated[str, _field("what happened: one of the kinds below")]
     entity: Annotated[str, _field("the queue or topic that the messages are for; never a backlog queue")] = ""
     namespace: Annotated[str, _field("where it happened")] = ""
-    queue: Annotated[str, _field("path of the backlog queue that had part in it")] = ""
+    queue: Annotated[str, _field("path of the backlog queue that was involved")] = ""
     message_ids: Annotated[tuple[str, ...], _field("the messages")] = ()
     sizes: Annotated[tuple[int, ...], _field("encoded bytes of each message, at this stage")] = ()
     session_ids: Annotated[tuple[str, ...], _field("session of each message, empty text for none")] = ()
     sequence_numbers: Annotated[tuple[int, ...], _field("number of each message in `queue` or `entity`")] = ()
     count: Annotated[int, _field("messages or requests that are not listed in `message_ids`")] = 0
     bytes: Annotated[int, _field("bytes of what is not listed in `sizes`")] = 0
-    outcome: Annotated[str, _field("the result in one word, as ok, failed, opened, lost")] = ""
+    outcome: Annotated[str, _field("the result in one word, e.g. ok, failed, opened, lost")] = ""
     condition: Annotated[str, _field("the AMQP condition, if the peer gave one")] = ""
     reason: Annotated[str, _field("why, for people; the first 4,000 characters")] = ""
     attempts: Annotated[int, _field("how many attempts this took, itself included")] = 0
@@ -56,40 +56,41 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     boot: Annotated[str, _field("`opened`: a name for the time since the machine was started")] = ""
 
 
+Version = Annotated[int, _field("version of the schema")]
+Process = Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
+Number = Annotated[int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")]
+
+
 class Envelope(Struct, frozen=True, gc=False):
     """What every version of the schema has."""
 
-    v: Annotated[int, _field("version of the schema")]
-    process: Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
-    number: Annotated[
-        int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")
-    ]
+    v: Version
+    process: Process
+    number: Number
 
 
 class Record(Event, frozen=True, kw_only=True, gc=False):
-    """An event as it was written down."""
+    """An event as it was written."""
 
-    v: Annotated[int, _field("version of the schema")]
-    process: Annotated[str, _field("random name of one writer in one process; a forked child has its own")]
-    number: Annotated[
-        int, _field("1, 2, 3 ... within `process`; a number that is not there is a record that is missing")
-    ]
+    v: Version
+    process: Process
+    number: Number
     at_ms: Annotated[int, _field("when: UTC, milliseconds since 1970, by the clock of `host`")]
     monotonic_us: Annotated[int, _field("when: microseconds on a clock of `host` that is never set")]
     pid: Annotated[int, _field("id of the process in its system")]
     host: Annotated[str, _field("name of the machine")]
-    program: Annotated[str, _field("what the process calls itself, as client, syphon, contoso")] = ""
+    program: Annotated[str, _field("name of the program, e.g. client, syphon, contoso")] = ""
     crc: Annotated[int, _field('CRC-32 of the line up to `,"crc":`')] = 0
 
 
 class Recorder(Protocol):
-    """Whoever takes events. Recording neither waits nor fails."""
+    """Takes events. Recording neither waits nor fails."""
 
     def record(self, event: Event, /) -> None: ...
 
 
 class NoLedger:
-    """Takes events and forgets them: for those who keep no ledger."""
+    """Drops all events."""
 
     def record(self, event: Event, /) -> None:
         pass
@@ -101,7 +102,7 @@ ENVELOPE_FIELDS: tuple[str, ...] = tuple(name for name in Record.__struct_fields
 
 
 def described_fields() -> dict[str, tuple[str, str]]:
-    """Every field of a line in the order of the line: its type in Spark, and what it says."""
+    """Every field of a line in the order of the line: its type in Spark, and its description."""
     hints = get_type_hints(Record, include_extras=True)
     names = [*ENVELOPE_FIELDS[:-1], *EVENT_FIELDS, ENVELOPE_FIELDS[-1]]
     return {name: (_spark_type(get_args(hints[name])[0]), hints[name].__metadata__[0].description) for name in names}

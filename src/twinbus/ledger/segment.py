@@ -27,10 +27,10 @@ LOOK_AGAIN_NS = 30_000_000_000
 
 
 class Disk:
-    """The real one. Everything may raise `OSError`."""
+    """Files as the system has them; tests replace it. Everything may raise `OSError`."""
 
     def create(self, path: Path) -> int:
-        """A new, empty file, locked for as long as somebody has it open; its directories are made as needed."""
+        """A new, empty file, locked while it is open; its directories are made as needed."""
         make_own_folder(path.parent)
         # Locked before it has its name: a reader that looked in between would take its writer for dead, and its look
         # would keep us from the lock.
@@ -92,7 +92,7 @@ def _sync(path: Path, flags: int) -> None:
 
 def _give_name(fresh: Path, path: Path) -> None:
     try:
-        if path.exists():  # a rename would replace what somebody has recorded
+        if path.exists():  # a rename would replace its records
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         fresh.rename(path)
     except OSError:
@@ -127,12 +127,12 @@ class Segments:
         self._looked_ns = 0
         self._was_warned = False
 
-    def append(self, data: bytes, *, monotonic_ns: int, last_words: bool = False) -> None:
+    def append(self, data: bytes, *, monotonic_ns: int, is_end: bool = False) -> None:
         """All of `data` is in a file, for the system to keep, or `OSError` and none of it is.
 
-        `last_words` may pass the limits that were set (not those of the disk): they say what is missing.
+        With `is_end` the limits that were set do not count (those of the disk do): the end says what is missing.
         """
-        if not last_words:
+        if not is_end:
             self._find_room(len(data), monotonic_ns)
         if self._file is None or self._is_done(len(data), monotonic_ns):
             self._begin(monotonic_ns)
@@ -172,7 +172,7 @@ class Segments:
             self.let_go()
 
     def let_go(self) -> None:
-        """Close the file without further care. What a forked child does with the file of its parent."""
+        """Close the file without a sync, as a forked child does with the file of its parent."""
         file, self._file = self._file, None
         if file is not None:
             if self._unsynced and self._ended_unsynced is None:
@@ -238,7 +238,7 @@ class Segments:
         if self._options.free_bytes_min:
             free = self._disk.free_bytes(directory) - self._options.free_bytes_min
             if free < room:
-                room, limit = free, f"there is less room than free_bytes_min ({self._options.free_bytes_min})"
+                room, limit = free, f"less space is free than free_bytes_min ({self._options.free_bytes_min})"
         return room, limit
 
     def _warn_of_crowd(self, room: int) -> None:
@@ -256,7 +256,7 @@ def segment_name(opened_ns: int, process: str, index: int) -> str:
     return f"{opened}-{process}-{index:06}{SUFFIX}"
 
 
-def process_of(path: Path) -> tuple[str, int] | None:
-    """Process and index in the name of a segment; None if somebody else named it."""
+def process_of(path: Path) -> str | None:
+    """The process in the name of a segment; None if it is not one of ours."""
     parts = path.name.removesuffix(SUFFIX).split("-")
-    return (parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdecimal() else None
+    return parts[1] if len(parts) == 3 and parts[2].isdecimal() else None

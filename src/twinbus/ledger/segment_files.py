@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from twinbus.errors import StoreError
 from twinbus.ledger.options import LedgerOptions
-from twinbus.ledger.segment import CROWDED, SUFFIX
+from twinbus.ledger.segment import CROWDED, SUFFIX, process_of
 
 LOOKS_MAX = 20
 STORE_FOLDER = "compacted"
-"""What the compacted store of a ledger is called if nobody says otherwise."""
+"""Default name of the compacted store of a ledger."""
 STORE_FILE, STORE_STEPS = "manifest.json", "steps"
 """A file and a folder that every store has: there are no segments below one."""
 
@@ -31,7 +31,12 @@ class FoundSegments(NamedTuple):
     held: set[Path]
     """Those that a writer on this machine has open."""
     without_locks: set[Path]
-    """Those on a file system without locks: nobody can tell whether somebody has them open."""
+    """Those on a file system without locks: unknown whether a writer has them open."""
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The processes that have a segment open on this machine."""
+        return frozenset([name for name in map(process_of, self.held) if name is not None])
 
 
 def segments_in(directory: Path) -> list[Path]:
@@ -68,12 +73,12 @@ def _refuse(error: OSError) -> None:
 
 
 def name_in(directory: Path, segment: Path) -> str:
-    """What a segment is called within its ledger: its path below the folder."""
+    """A segment's name within its ledger: its path below the folder."""
     return segment.relative_to(directory).as_posix()
 
 
 def segments_and_held(directory: Path) -> FoundSegments:
-    """The segments, and who has them open: as they were at one moment.
+    """The segments, and which are open, at one moment.
 
     A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
     the locks, a process that held nothing had ended, and everything it wrote is there to be read.
@@ -86,11 +91,6 @@ def segments_and_held(directory: Path) -> FoundSegments:
             break
     held = {path for path, is_locked in locks.items() if is_locked}
     return FoundSegments(segments, held, {path for path, is_locked in locks.items() if is_locked is None})
-
-
-def is_held(path: Path) -> bool:
-    """Whether a writer on this machine has the segment open, as far as can be told."""
-    return lock_of(path) is True
 
 
 def lock_of(path: Path) -> bool | None:

@@ -15,8 +15,6 @@ OTHERS = "(others)"
 
 @dataclass(slots=True)
 class EventCount:
-    """Events of one kind for one entity."""
-
     events: int = 0
     messages: int = 0
     bytes: int = 0
@@ -29,8 +27,6 @@ class EventCount:
 
 @dataclass(slots=True)
 class Stats:
-    """The counts of a ledger."""
-
     segments: int = 0
     disk_bytes: int = 0
     processes: int = 0

@@ -8,7 +8,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import BinaryIO
 
-from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
+from twinbus.ledger.lines import LINE_BYTES_MAX, read_line
 from twinbus.ledger.schema import Record
 from twinbus.ledger.segment_files import segments_in
 
@@ -18,7 +18,7 @@ Wanted = Callable[[Record], bool]
 
 
 class LedgerTail:
-    """Follows a ledger from its last records on. Lines that are no records are passed over: `verify` names them."""
+    """Follows a ledger from its last records on. Lines that are not records are skipped: `verify` names them."""
 
     def __init__(self, directory: Path, wanted: Wanted = lambda _: True) -> None:
         self._directory = directory
@@ -65,7 +65,7 @@ class LedgerTail:
         with suppress(OSError), path.open("rb") as file:
             offset = self._offsets.get(path, 0)
             start = _start_of_line(file, offset)
-            if start < offset and _is_record(file.read(offset - start)):
+            if start < offset and isinstance(read_line(file.read(offset - start)), Record):
                 start = offset  # it lacked only its end when it was read
             file.seek(start)
             while line := file.readline(LINE_BYTES_MAX + 1):
@@ -77,7 +77,7 @@ class LedgerTail:
 
     def _take(self, line: bytes, found: list[Record]) -> None:
         record = read_line(line)
-        if not isinstance(record, Flaw) and self._wanted(record):
+        if isinstance(record, Record) and self._wanted(record):
             found.append(record)
 
 
@@ -92,10 +92,6 @@ def _start_of_line(file: BinaryIO, offset: int) -> int:
             return file.seek(before + end + 1)
         at = before
     return file.seek(offset if floor else 0)
-
-
-def _is_record(line: bytes) -> bool:
-    return not isinstance(read_line(line), Flaw)
 
 
 def _moment(record: Record) -> tuple[int, str, int]:

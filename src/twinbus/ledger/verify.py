@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from twinbus.ledger.expected import ExpectedWriter, Presence, absent, load_expected
+from twinbus.ledger.expected import ExpectedWriter, absent, load_expected
 from twinbus.ledger.process_end import Ending, LastRecord, ProcessProbe
-from twinbus.ledger.pruning import PrunedProcess, load_pruned, without
+from twinbus.ledger.pruning import PrunedProcess, load_pruned, subtract_spans
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
-from twinbus.ledger.schema import Record
 
 NOTHING = PrunedProcess()
 
@@ -28,7 +27,7 @@ class MissingNumbers:
     first: int
     last: int
     reason: str
-    """What the process itself wrote about it, or whoever pruned them; empty if nobody knows: somebody removed them."""
+    """As recorded by the process, or when they were pruned; empty if unknown: segments were removed."""
 
     @property
     def count(self) -> int:
@@ -37,8 +36,6 @@ class MissingNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCoverage:
-    """How much of what one process recorded is there."""
-
     process: str
     host: str
     pid: int
@@ -69,14 +66,12 @@ class ProcessCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a ledger is there."""
-
     segments: int
     records: int
     processes: tuple[ProcessCoverage, ...]
     problems: tuple[Problem, ...]
     absent: tuple[ExpectedWriter, ...] = ()
-    """Who was expected to write, and has left no record."""
+    """Expected writers without a record."""
 
     @property
     def is_complete(self) -> bool:
@@ -88,36 +83,35 @@ class Coverage:
 def verify(directory: Path) -> Coverage:
     """Read the whole ledger and say what is missing.
 
-    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is none.
+    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is invalid.
     """
     reader, expected, pruned = LedgerReader(directory), load_expected(directory), load_pruned(directory).processes
     deque(reader.records(), maxlen=0)
     known: list[ProcessSeen | PrunedProcess] = [*reader.processes.values(), *pruned.values()]
-    present = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in known)
-    return replace(coverage_of(reader, pruned), absent=tuple(absent(expected, present)))
+    return replace(coverage_of(reader, pruned), absent=tuple(absent(expected, known)))
 
 
 def coverage_of(reader: LedgerReader, pruned: Mapping[str, PrunedProcess] = MappingProxyType({})) -> Coverage:
     """The coverage of what a reader has read to its end, and of what was pruned."""
-    running, look = reader.running, ProcessProbe(reader.found, time.time_ns() // 1_000_000)
+    running, probe = reader.found.running, ProcessProbe(reader.found, time.time_ns() // 1_000_000)
     gone = {
         name: ProcessSeen(name, host=each.host, program=each.program, first_ms=each.first_ms, last_ms=each.last_ms)
         for name, each in pruned.items()
         if each.unread and name not in reader.processes
     }
     processes = tuple(
-        _process(seen, pruned.get(name, NOTHING), running, look) for name, seen in (reader.processes | gone).items()
+        _process(seen, pruned.get(name, NOTHING), running, probe) for name, seen in (reader.processes | gone).items()
     )
     records = sum(process.records for process in processes)
-    # A line that is being written at this moment is no damage.
+    # A line that is being written at this moment is not damage.
     problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
     return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
 
-def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: ProcessProbe) -> ProcessCoverage:
-    ending, end = _ending(seen, pruned, running, look)
+def _process(seen: ProcessSeen, pruned: PrunedProcess, running: frozenset[str], probe: ProcessProbe) -> ProcessCoverage:
+    ending, end = _ending(seen, pruned, running, probe)
     there = seen.numbers.ranges()
-    missing = without([*seen.numbers.missing(), *without(pruned.unread, there)], pruned.read)
+    missing = subtract_spans([*seen.numbers.missing(), *subtract_spans(pruned.unread, there)], pruned.read)
     return ProcessCoverage(
         process=seen.process,
         host=seen.host,
@@ -132,25 +126,27 @@ def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: 
         missing=tuple(MissingNumbers(first, last, _reason(seen, pruned, first, last)) for first, last in missing),
         ending=ending,
         wait_us=seen.wait_us,
-        pruned=sum(last - first + 1 for first, last in without(pruned.read, there)),
+        pruned=sum(last - first + 1 for first, last in subtract_spans(pruned.read, there)),
         end=end,
     )
 
 
 def _reason(seen: ProcessSeen, pruned: PrunedProcess, first: int, last: int) -> str:
-    """What `gap` records, and those who pruned, say about numbers that are missing."""
+    """Why numbers are missing, by `gap` records or by what was pruned."""
     if any(each[0] <= last and each[1] >= first for each in pruned.unread):
         return pruned.why_missing(max(first, pruned.unread[0][0]))
-    told: list[Record] = [gap for gap in seen.gaps if gap.missing_first <= last and gap.missing_last >= first]
-    return "; ".join(dict.fromkeys(gap.reason for gap in told))
+    reported = [gap for gap in seen.gaps if gap.missing_first <= last and gap.missing_last >= first]
+    return "; ".join(dict.fromkeys(gap.reason for gap in reported))
 
 
-def _ending(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: ProcessProbe) -> tuple[Ending, str]:
+def _ending(
+    seen: ProcessSeen, pruned: PrunedProcess, running: frozenset[str], probe: ProcessProbe
+) -> tuple[Ending, str]:
     if seen.closed or pruned.closed:
         return "closed", ""
     if seen.process in running:
         return "running", ""
-    end = look.end_of(_last(seen, pruned))
+    end = probe.end_of(_last(seen, pruned))
     return "stopped" if end.is_complete else "killed", end.text
 
 

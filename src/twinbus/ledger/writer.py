@@ -1,4 +1,4 @@
-"""The ledger of a process: events are handed in at once and written down by a thread of their own.
+"""The ledger of a process: `record` returns at once, and a thread writes.
 
 `record` puts the event into a deque and returns: no lock, no system call, about a microsecond, and no exception
 whatever happens. Everything that can wait or fail happens in one background thread, a few times a second:
@@ -29,7 +29,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from twinbus.errors import OptionsError, StoreError
@@ -53,8 +52,6 @@ FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS,
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """How a ledger is doing."""
-
     process: str
     written: int
     """Records in files."""
@@ -77,8 +74,8 @@ class Ledger:
         clock_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Raises `OptionsError` if the directory can never be one; a disk that is full now is no reason to."""
-        _refuse_hopeless(options.directory)
+        """Raises `OptionsError` if the directory can never be used; a full disk does not count."""
+        _check_directory(options.directory)
         self._options = options
         self._disk = disk or Disk()
         self._clock_ns = clock_ns
@@ -88,14 +85,14 @@ class Ledger:
 
     @classmethod
     def at(cls, directory: Path | str, program: str = "") -> Ledger:
-        """A ledger in this directory with everything else as usual."""
+        """A ledger in this directory, otherwise with default options."""
         return cls(LedgerOptions(directory=Path(directory), program=program))
 
     def _begin(self) -> None:
         """The state of a process that has recorded nothing yet."""
         self._process = secrets.token_hex(8)
         self._state: Literal["new", "running", "closed"] = "new"
-        self._notes: deque[QueuedEvent] = deque()
+        self._queue: deque[QueuedEvent] = deque()
         self._weight = 0
         self._weight_calm = -1  # below any weight: the first event takes the long way, which starts the thread
         self._lost = DroppedEvents()
@@ -107,12 +104,12 @@ class Ledger:
         options, clock_ns, monotonic_ns = self._options, self._clock_ns, self._monotonic_ns
         lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
         segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
-        self._scribe = RecordWriter(
+        self._record_writer = RecordWriter(
             lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns
         )
         self._mark = LivenessMark()
         self._background = WriterThread(
-            options, self._notes, self._scribe, self._take_lost, monotonic_ns, self._mark, self._process
+            options, self._queue, self._record_writer, self._take_lost, monotonic_ns, self._mark, self._process
         )
 
     @property
@@ -121,13 +118,13 @@ class Ledger:
 
     @property
     def process(self) -> str:
-        """What this process is called in its records."""
+        """The name of this process in its records."""
         return self._process
 
-    # On the way of a send
+    # --- on the path of a send ---
 
     def record(self, event: Event, /) -> None:
-        """Hand in an event. It is numbered and written soon, or counted as lost; nothing is raised."""
+        """Queue an event. It is numbered and written soon, or counted as lost; nothing is raised."""
         try:
             weight = (
                 EVENT_WEIGHT
@@ -141,7 +138,7 @@ class Ledger:
                 weight += sum(map(len, event.session_ids))
             self._weight += weight
             if self._weight <= self._weight_calm:
-                self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+                self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, event))
                 self._mark.cells[NOTED] = 1
             else:
                 self._record_slowly(event, weight)
@@ -149,13 +146,13 @@ class Ledger:
             self._reject(error)
 
     def record_later(self, weight: int, make: Callable[..., Event], arguments: tuple[Any, ...]) -> None:
-        """Hand in what `make(*arguments)` will be: the same, for those who cannot even wait for that.
+        """Queue the event that `make(*arguments)` returns; the writer's thread calls it.
 
         `weight` is about how many bytes it takes up; `make` must not depend on when and where it is called.
         """
         self._weight += weight
         if self._weight <= self._weight_calm:
-            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
+            self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
             self._mark.cells[NOTED] = 1
         else:
             self._record_slowly((make, arguments), weight)
@@ -165,7 +162,7 @@ class Ledger:
         if self._state == "new":
             self._start()
         if self._state == "running" and self._weight <= self._options.memory_bytes_max:
-            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+            self._queue.append((self._clock_ns(), self._monotonic_ns(), weight, event))
             self._mark.cells[NOTED] = 1
             if self._weight > self._weight_calm:
                 self._background.call()
@@ -178,7 +175,7 @@ class Ledger:
         self._mark.cells[NOTED] = 1
 
     def _reject(self, error: Exception) -> None:
-        """An event that is none still leaves a trace."""
+        """Record that an event was invalid."""
         with suppress(Exception):
             self.record(Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500]))
 
@@ -188,7 +185,7 @@ class Ledger:
                 return
             self._state, self._weight_calm = "running", self._options.memory_bytes_max // 2
             sync_s = self._options.sync_interval_s
-            self._scribe.open(
+            self._record_writer.open(
                 wait_us=round(self._options.write_interval_s * 1e6),
                 sync_us=-1 if sync_s is None else max(1, round(sync_s * 1e6)),
                 boot=boot_id(),
@@ -201,23 +198,23 @@ class Ledger:
                 log.warning("the ledger cannot start its thread: %s", error)
 
     def _release(self, weight: int) -> None:
-        """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
-        self._weight = self._weight - weight if self._notes else 0
+        """This much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
+        self._weight = self._weight - weight if self._queue else 0
 
     def _take_lost(self) -> DroppedEvents:
         with self._turn:
             lost, self._lost = self._lost, DroppedEvents()
             return lost
 
-    # For whoever can wait
+    # --- may wait ---
 
     def flush(self, timeout_s: float = 2.0, *, sync: bool = False) -> bool:
         """Whether everything recorded so far is in a file now (with `sync`: on the disk), within the time given."""
         if not self._background.is_alive:
-            return self._background.ended_well and not self._notes and (not sync or self._background.sync())
+            return self._background.ended_well and not self._queue and (not sync or self._background.sync())
         flush = Flush(sync)
         self._background.ask(flush)
-        return flush.done.wait(timeout_s) and flush.fine
+        return flush.done.wait(timeout_s) and flush.is_written
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Write what is left and end the thread; whether all of that worked within the time given.
@@ -231,29 +228,28 @@ class Ledger:
         return self._background.join(timeout_s) and self._background.ended_well
 
     def health(self) -> LedgerHealth:
-        """How it is doing, for status pages and metrics."""
-        lost = self._lost_count + self._scribe.given_up
-        return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._background.trouble)
+        lost = self._lost_count + self._record_writer.given_up
+        return LedgerHealth(
+            self._process, self._record_writer.written, len(self._queue), lost, self._background.trouble
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
-    # Around the life of the process
+    # --- fork and exit ---
 
     def _begin_anew_in_child(self) -> None:
-        self._scribe.segments.let_go()
+        self._record_writer.segments.let_go()
         was_closed = self._state == "closed"
         self._begin()
         if was_closed:
             self._state = "closed"
 
 
-def _refuse_hopeless(directory: Path) -> None:
+def _check_directory(directory: Path) -> None:
     try:
         make_own_folder(directory)
     except OSError as error:

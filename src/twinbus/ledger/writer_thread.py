@@ -1,4 +1,4 @@
-"""The thread that writes. Everything that can wait or fail happens here, a few times a second."""
+"""The thread that writes the ledger. Everything that can wait or fail happens here, a few times a second."""
 
 from __future__ import annotations
 
@@ -24,34 +24,30 @@ class Flush:
 
     sync: bool = False
     done: threading.Event = field(default_factory=threading.Event)
-    fine: bool = False
-
-    def answer(self, fine: bool) -> None:
-        self.fine = fine
-        self.done.set()
+    is_written: bool = False
 
 
 class WriterThread:
-    """Writes the queued events of one process until `end`."""
-
     def __init__(
         self,
         options: LedgerOptions,
-        notes: deque[QueuedEvent],
-        scribe: RecordWriter,
+        queue: deque[QueuedEvent],
+        writer: RecordWriter,
         take_lost: Callable[[], DroppedEvents],
         monotonic_ns: Callable[[], int],
         mark: LivenessMark,
         process: str,
     ) -> None:
         self._options = options
-        self._notes = notes
-        self._scribe = scribe
+        self._queue = queue
+        self._writer = writer
         self._take_lost = take_lost
         self._monotonic_ns = monotonic_ns
         self._mark = mark
         self._process = process
-        self._asks: SimpleQueue[Flush | None] = SimpleQueue()  # takes things from anywhere, signal handlers included
+        self._requests: SimpleQueue[Flush | None] = (
+            SimpleQueue()
+        )  # takes things from anywhere, signal handlers included
         self._thread: threading.Thread | None = None
         self._called = False
         self.ended_well = True
@@ -71,18 +67,18 @@ class WriterThread:
         """Write now instead of at the next interval, without waiting for it."""
         if not self._called:
             self._called = True
-            self._asks.put(Flush())
+            self._requests.put(Flush())
 
     def ask(self, flush: Flush) -> None:
-        self._asks.put(flush)
+        self._requests.put(flush)
 
     def sync(self) -> bool:
         """Whether everything is on the disk. For the thread itself, and for others once it has ended."""
-        return self._attempt(self._scribe.segments.sync)
+        return self._attempt(self._writer.segments.sync)
 
     def end(self) -> None:
         """Write what is left, and end."""
-        self._asks.put(None)
+        self._requests.put(None)
 
     def join(self, timeout_s: float) -> bool:
         """Whether it has ended, within the time given."""
@@ -94,10 +90,10 @@ class WriterThread:
         wait_s, synced_ns = self._options.write_interval_s, self._monotonic_ns()
         self._mark.share(self._process)
         while True:
-            asks = self._asks_within(wait_s)
+            requests = self._requests_within(wait_s)
             self._called = False
-            flushes = [ask for ask in asks if ask is not None]
-            if len(flushes) < len(asks):
+            flushes = [request for request in requests if request is not None]
+            if len(flushes) < len(requests):
                 return self._finish(flushes)
             fine = self._write_down()
             if fine and self._sync_is_due(flushes, synced_ns):
@@ -107,22 +103,22 @@ class WriterThread:
             _answer(flushes, fine)
             wait_s = self._options.write_interval_s if fine else min(wait_s * 2, RETRY_S_MAX)
 
-    def _asks_within(self, wait_s: float) -> list[Flush | None]:
+    def _requests_within(self, wait_s: float) -> list[Flush | None]:
         """Requests that come within this time; returns with the first."""
-        asks: list[Flush | None] = []
+        requests: list[Flush | None] = []
         try:
-            asks.append(self._asks.get(timeout=wait_s))
+            requests.append(self._requests.get(timeout=wait_s))
             while True:
-                asks.append(self._asks.get_nowait())
+                requests.append(self._requests.get_nowait())
         except Empty:
-            return asks
+            return requests
 
     def _write_down(self) -> bool:
         self._mark.begin()
-        self._scribe.lose(self._take_lost())
-        fine = self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
+        self._writer.lose(self._take_lost())
+        fine = self._attempt(lambda: self._writer.write(self._queue, self._why_lost))
         if fine:
-            self._mark.end(self._scribe.now_ms, self._scribe.number)
+            self._mark.end(self._writer.now_ms, self._writer.number)
         return fine
 
     def _sync_is_due(self, flushes: list[Flush], synced_ns: int) -> bool:
@@ -131,11 +127,11 @@ class WriterThread:
         return due or any(flush.sync for flush in flushes)
 
     def _finish(self, flushes: list[Flush]) -> None:
-        self._scribe.lose(self._take_lost())
-        self.ended_well = self._attempt(lambda: self._scribe.close(self._notes, self._why_lost))
+        self._writer.lose(self._take_lost())
+        self.ended_well = self._attempt(lambda: self._writer.close(self._queue, self._why_lost))
         if self.ended_well:
             self._mark.leave()
-        self._scribe.segments.let_go()
+        self._writer.segments.let_go()
         fine = self.ended_well and (not any(flush.sync for flush in flushes) or self.sync())
         _answer(flushes, fine)
 
@@ -163,4 +159,5 @@ class WriterThread:
 
 def _answer(flushes: list[Flush], fine: bool) -> None:
     for flush in flushes:
-        flush.answer(fine)
+        flush.is_written = fine
+        flush.done.set()

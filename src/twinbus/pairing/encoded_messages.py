@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import Layout, PropertyField, encode_message, read_annotation, read_properties, walk
-from twinbus.amqp.types import Value, encode
+from twinbus.amqp.types import Value
 from twinbus.errors import EnvelopeError, TooLargeForDetour
 from twinbus.pairing.envelope import open_envelope
 

@@ -28,7 +28,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from twinbus.amqp.decoding import after_descriptor, item_offsets
+from twinbus.amqp.decoding import after_descriptor, decode, item_offsets
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.message_builder import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
@@ -46,7 +47,7 @@ from twinbus.amqp.sections import (
     read_properties,
     walk,
 )
-from twinbus.amqp.types import Timestamp, UInt, ULong, Value, decode, encode
+from twinbus.amqp.types import Timestamp, UInt, ULong, Value
 from twinbus.errors import EnvelopeError, ReservedProperty
 
 PATH: Final = "x-ms-path"

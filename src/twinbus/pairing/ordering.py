@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import PropertyField, read_property, walk
-from twinbus.amqp.types import encode
 
 KEYS_MAX = 100_000
 """Fences that are kept apart. Beyond that a queue as a whole has to be seen empty."""

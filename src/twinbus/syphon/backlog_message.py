@@ -32,8 +32,6 @@ class OrderPosition(NamedTuple):
 
 
 class RecordedMessage(NamedTuple):
-    """What the ledger records of a message."""
-
     path: str
     message_id: str
     session_id: str
@@ -60,8 +58,6 @@ class LockBatch:
 
 
 class HeldMessage:
-    """One message under lock."""
-
     __slots__ = (
         "aliases",
         "expires_ms",

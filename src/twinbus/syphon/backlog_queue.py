@@ -187,7 +187,6 @@ class BacklogQueue:
         return answered
 
     def is_unanswered(self, now_ms: int, attempt_ms: int) -> bool:
-        """Whether the answer to a settlement is overdue."""
         oldest = next(iter(self.pending.values()), None)
         return oldest is not None and now_ms - oldest.since_ms >= attempt_ms
 

@@ -1,8 +1,8 @@
 """How much waits in the backlog, found by peeking, and when an outage is over.
 
 While anything waits, or may wait, every backlog queue is peeked again and again, so what a syphon shows is at most 30
-seconds old. When all of them were seen empty and nothing has arrived since, nobody peeks: what comes is delivered to
-the syphon at once, and then it peeks again.
+seconds old. When all of them were seen empty and nothing has arrived since, there are no peeks: what comes is delivered
+to the syphon at once, and then it peeks again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.peek import peek
 
 if TYPE_CHECKING:
-    from twinbus.syphon.pump import SyphonCounts
+    from twinbus.syphon.progress import SyphonCounts
     from twinbus.transport.connection import NamespaceConnection
 
 PEEK_EVERY_MS = 25_000
@@ -76,7 +76,7 @@ def summarize(at: float, depths: Iterable[Depth | None]) -> BacklogSnapshot:
 
 
 async def take_snapshot(
-    connection: NamespaceConnection, paths: Iterable[str], at: float, *, shut: Iterable[str] = (), unseen: int = 0
+    connection: NamespaceConnection, paths: Iterable[str], at: float, *, shut: Iterable[str], unseen: int
 ) -> BacklogSnapshot:
     """Peek into every queue; `unseen` others exist that cannot be read from here.
 
@@ -95,7 +95,7 @@ async def _depth(connection: NamespaceConnection, path: str) -> Depth | None:
     try:
         while True:
             messages = await peek(connection, path, *ask)
-            ask = flow.send([_peeked(message) for message in messages])
+            ask = flow.send([_read_peeked(message) for message in messages])
     except StopIteration as done:
         depth: Depth = done.value
         return depth
@@ -105,7 +105,7 @@ async def _depth(connection: NamespaceConnection, path: str) -> Depth | None:
         return None
 
 
-def _peeked(message: bytes) -> Peeked:
+def _read_peeked(message: bytes) -> Peeked:
     layout = sections.walk(message)
     delivered = sections.read_header(message, layout).delivery_count if layout.header else 0
     return Peeked(sequence_of(message), enqueued_ms(message), is_waiting(message), bool(delivered), len(message))

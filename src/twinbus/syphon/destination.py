@@ -104,7 +104,6 @@ class Destination:
         self.credit = 0
 
     def room(self) -> int:
-        """How many batches may be sent now."""
         if self.state is not DestinationState.OPEN:
             return 0
         most = 1 if self._is_on_probation else SINGLES_MAX if self.suspects else self._concurrency
@@ -130,7 +129,6 @@ class Destination:
             self.rest_until_ms = now_ms + self._backoff.next_ms()
 
     def take(self, most: int) -> list[HeldMessage]:
-        """Take the messages of the next batch."""
         if self.suspects:
             return [self.suspects.popleft()]
         return take_batch(self._queue, self.batch_bytes, most)
@@ -142,19 +140,17 @@ class Destination:
         return messages
 
     def take_in_flight(self) -> list[Batch]:
-        """Take all batches in flight: nobody waits for their outcomes any more."""
+        """Take all batches in flight: their outcomes no longer count."""
         batches = list(self.in_flight.values())
         self.in_flight.clear()
         return batches
 
     def drop_lost(self) -> None:
-        """Drop waiting messages whose locks are lost."""
         for waiting in (self.waiting, self.suspects):
             kept = [held for held in waiting if not held.lock_batch.is_lost]
             waiting.clear()
             waiting.extend(kept)
 
     def is_unanswered(self, now_ms: int, attempt_ms: int) -> bool:
-        """Whether the outcome of a batch is overdue."""
         oldest = next(iter(self.in_flight.values()), None)
         return oldest is not None and now_ms - oldest.sent_ms >= attempt_ms

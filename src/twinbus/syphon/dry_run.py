@@ -32,8 +32,6 @@ SESSIONS_MAX = 10_000
 
 @dataclass(slots=True)
 class MessageGroup:
-    """Some of the messages of a backlog."""
-
     messages: int = 0
     size: int = 0
     """In bytes, in the backlog."""
@@ -90,7 +88,6 @@ class DryRun:
             self.order_problem = None if problem is None else f"{path}: {problem}"
 
     def largest_sessions(self, most: int) -> list[tuple[str, str, int]]:
-        """Entity, session and messages of the largest sessions."""
         every = [(path, name, count) for path, names in self.sessions.items() for name, count in names.items()]
         return nlargest(most, every, key=lambda each: each[2])
 
@@ -129,7 +126,7 @@ async def run_dry(
     secondary: Dial,
     primary_name: str,
     queue_count: int,
-    options: SyphonOptions | None = None,
+    options: SyphonOptions,
     *,
     queues: Sequence[int] | None = None,
     shut: Collection[int] = (),
@@ -138,7 +135,6 @@ async def run_dry(
 
     Messages in queues that are `shut` would not move.
     """
-    options = options or SyphonOptions()
     now_ms = int(time.time() * 1000)
     wants = Pace(options, now_ms).wants
     found, unread = DryRun(queues=tuple(range(queue_count) if queues is None else queues)), dict[int, Failure]()

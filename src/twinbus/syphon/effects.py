@@ -70,8 +70,6 @@ class SendBatch(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """Something that people should know."""
-
     name: str
     """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`,
     `refused`, `order_unknown`, `extra_queue`, `not_listed`, `backlog_home`."""
@@ -99,8 +97,6 @@ Effect: TypeAlias = (
 
 
 class SecondaryPort(Protocol):
-    """The links to the backlog queues."""
-
     def settle(self, effect: SettleDeliveries) -> None: ...
 
     def grant(self, effect: GrantCredit) -> None: ...
@@ -113,8 +109,6 @@ class SecondaryPort(Protocol):
 
 
 class PrimaryPort(Protocol):
-    """The links to the destinations."""
-
     def send(self, effect: SendBatch) -> None: ...
 
     def open_destination(self, path: str) -> None: ...

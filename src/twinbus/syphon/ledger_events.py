@@ -132,18 +132,18 @@ class QuarantineEventLog:
 
     def record(self, kind: Kind, found: QuarantinedMessage, queue: str, reason: str = "") -> None:
         """Something happened to a message in its dead-letter queue."""
-        self._record(_event(kind, [_recorded(found)], self._secondary, queue=queue, reason=reason))
+        self._record(_event(kind, [_record_of(found)], self._secondary, queue=queue, reason=reason))
 
     def record_sent(self, found: QuarantinedMessage, size: int) -> None:
         """`size`: as it goes home, which is smaller."""
-        self._record(_event(Kind.SENT_HOME, [_recorded(found)], self._primary, sizes=(size,)))
+        self._record(_event(Kind.SENT_HOME, [_record_of(found)], self._primary, sizes=(size,)))
 
     def record_not_sent(self, found: QuarantinedMessage, error: Exception, failure: Failure | None) -> None:
         kind = Kind.IN_DOUBT if failure is not None and failure.in_doubt else Kind.ATTEMPT_FAILED
-        self._record(_event(kind, [_recorded(found)], self._primary, reason=str(error), failure=failure))
+        self._record(_event(kind, [_record_of(found)], self._primary, reason=str(error), failure=failure))
 
 
-def _recorded(found: QuarantinedMessage) -> RecordedMessage:
+def _record_of(found: QuarantinedMessage) -> RecordedMessage:
     return RecordedMessage(found.path or "", found.message_id or "", found.session_id or "", found.size)
 
 

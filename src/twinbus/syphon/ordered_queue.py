@@ -27,8 +27,6 @@ def _sequence(held: HeldMessage) -> int:
 
 
 class KeyQueue:
-    """The messages of one key."""
-
     __slots__ = ("is_busy", "messages", "singles_to")
 
     def __init__(self) -> None:
@@ -97,7 +95,7 @@ class OrderedQueue:
                 if not taken:
                     taken = self._pull(queue, 1)
                 break
-            count, room = _fitting(queue.messages, room, most - len(taken), is_first=not taken)
+            count, room = _count_fitting(queue.messages, room, most - len(taken), is_first=not taken)
             taken += self._pull(queue, count)
             if queue.messages or len(taken) >= most:
                 break
@@ -132,7 +130,6 @@ class OrderedQueue:
             queue.singles_to = max(queue.singles_to, held.position.sequence)
 
     def take_key(self, key: QueueKey) -> list[HeldMessage]:
-        """Take all messages of one key."""
         queue = self._keys.get(key)
         if queue is None:
             return []
@@ -164,7 +161,7 @@ class OrderedQueue:
             del self._keys[key]
 
 
-def _fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: bool) -> tuple[int, int]:
+def _count_fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: bool) -> tuple[int, int]:
     """How many of these messages fit, and the room that is left. The first of a batch always fits."""
     count = 0
     for held in messages[:most]:
@@ -177,8 +174,6 @@ def _fitting(messages: list[HeldMessage], room: int, most: int, *, is_first: boo
 
 
 class OrderedDestination(Destination):
-    """A destination with one queue per key."""
-
     def __init__(self, path: str, options: SyphonOptions) -> None:
         super().__init__(path, options)
         self.waiting = self.ordered = OrderedQueue()

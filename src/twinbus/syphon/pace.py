@@ -22,8 +22,6 @@ _NOT_LISTED = "is not among the entities that this syphon may bring messages to:
 
 
 class RunState(Enum):
-    """What the whole syphon is doing."""
-
     RUNNING = "running"
     PAUSED = "paused"
     CANARY = "paused after the canary"
@@ -125,7 +123,7 @@ class Pace:
 class UnlistedEntities:
     """Messages for entities that are not listed: they stay in the backlog, and each is counted once.
 
-    Whoever may send to a backlog queue writes the destination on a message, and the syphon delivers it with its own
+    Any sender to a backlog queue chooses the destination of a message, and the syphon delivers it with its own
     rights. A list of entities limits what others can reach through it.
     """
 

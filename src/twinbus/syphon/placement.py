@@ -28,9 +28,9 @@ def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str 
     belongs = queue_for(key_of(path, session_id), queues)
     if belongs == queue:
         return None
-    what = "messages without a session" if session_id is None else "messages of one of its sessions"
+    what = "messages without a session" if session_id is None else "messages of a session"
     return (
-        f"{what} for {path} lie in it that belong to queue {belongs}: they were sent without order=session, "
+        f"it holds {what} for {path} that belong to queue {belongs}: they were sent without order=session, "
         f"or with another number of backlog queues than {len(queues)}"
     )
 
@@ -38,7 +38,7 @@ def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str 
 def placement_problem(
     message: bytes, queue: int, queues: Sequence[int], wants: Callable[[str, int | None], bool]
 ) -> str | None:
-    """The same for a peeked message; one that is not to be moved is no problem."""
+    """The same for a peeked message; None also for one that is not to be moved."""
     try:
         aliases = read_aliases(message)
     except (EnvelopeError, DecodeError):

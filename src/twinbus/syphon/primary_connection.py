@@ -74,7 +74,7 @@ class PrimaryConnection:
         if link is None or not link.attached:
             handler = DestinationLink(path, self._pump, self._clock, self._link_lost)
             try:
-                connection = await self._connected()
+                connection = await self._get_connection()
                 link = self._links[path] = await connection.open_sender(path, handler)
             except ConnectionFailed as error:
                 self._pump.destination_failed(path, error.failure, self._clock())
@@ -89,7 +89,7 @@ class PrimaryConnection:
         self._links.pop(path, None)
         self._pump.destination_failed(path, failure, self._clock())
 
-    async def _connected(self) -> NamespaceConnection:
+    async def _get_connection(self) -> NamespaceConnection:
         """The connection; all callers share one attempt to open it."""
         if self._connection is not None and self._connection.is_open:
             return self._connection

@@ -11,6 +11,42 @@ from twinbus.syphon.depth_watch import BacklogSnapshot
 _RATE_OVER_MS = 10_000
 
 
+@dataclass(slots=True)
+class SyphonCounts:
+    """Counts since the start; a message is counted under everything that happened to it."""
+
+    received: int = 0
+    """Deliveries from the backlog, repeated ones too."""
+    received_bytes: int = 0
+    moved: int = 0
+    """Stored at home and gone from the backlog."""
+    moved_bytes: int = 0
+    """Of what was stored at home."""
+    stored: int = 0
+    """Stored at home, completed or not."""
+    batches: int = 0
+    """Transfers to the primary."""
+    repeated: int = 0
+    """Stored at home, but the lock was lost before the completion: delivered again, with the same id."""
+    in_doubt: int = 0
+    """Sent, but no outcome came: delivered again, with the same id."""
+    refused: int = 0
+    """Dead-lettered, because they can never be stored at home."""
+    expired: int = 0
+    """Dead-lettered, because their time to live ended in the backlog."""
+    released: int = 0
+    """Released to the backlog: their destination is down, or they are not wanted now."""
+    unlisted: int = 0
+    """For entities that are not listed: they stay in the backlog."""
+    locks_renewed: int = 0
+    grants: int = 0
+    """Grants of credit: what a bill calls receives."""
+
+    @property
+    def gone(self) -> int:
+        return self.moved + self.refused + self.expired
+
+
 @dataclass(frozen=True, slots=True)
 class DestinationProgress:
     path: str
@@ -24,8 +60,6 @@ class DestinationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A syphon at one moment."""
-
     state: str
     """`running`, `paused`, `paused after the canary` or `stopped`."""
     seconds: float
@@ -63,8 +97,6 @@ class Progress:
 
 
 class RateGauge:
-    """Messages a second over the last ten seconds."""
-
     def __init__(self, now_ms: int) -> None:
         self._samples: deque[tuple[int, int]] = deque([(now_ms, 0)])
 

@@ -1,7 +1,7 @@
 """The pump's decisions: what to send where, what to complete, park, dead-letter, and when.
 
-It is told what happened (messages arrived, a batch was settled, time passed) and answers with effects. It has no clock,
-socket or randomness of its own: `now_ms` is an argument, in milliseconds since 1970, and never goes back.
+It gets events (messages arrived, a batch was settled, time passed) and returns effects. It has no clock, socket or
+randomness of its own: `now_ms` is an argument, in milliseconds since 1970, and never goes back.
 
     pump.messages_arrived(0, transfers, now_ms)
     pump.run_effects(now_ms, primary, secondary, on_alert)
@@ -10,41 +10,33 @@ socket or randomness of its own: `now_ms` is an argument, in milliseconds since 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import count
 
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import Accepted, Error, Outcome, Rejected
+from twinbus.amqp.outcomes import Error, Outcome, Rejected
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.ledger.kinds import Kind
-from twinbus.pairing.encoded_messages import BATCH_MESSAGES_MAX, encode_batch
 from twinbus.pairing.envelope import Aliases
-from twinbus.pairing.error_class import ErrorClass, SendKind, classify
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon import dead_letter_reasons as reasons
 from twinbus.syphon.backlog_message import HeldMessage, LockBatch, expiry_ms, read_envelope
 from twinbus.syphon.backlog_queue import BacklogQueue, PendingSettlement, SettlementKind
-from twinbus.syphon.destination import Batch, Destination, DestinationState
+from twinbus.syphon.batch_sender import BatchSender
 from twinbus.syphon.effects import (
     Alert,
     DropDestination,
     Effect,
-    OpenDestination,
     PrimaryPort,
     RenewBacklogLocks,
     ReopenQueue,
     SecondaryPort,
-    SendBatch,
     carry_out,
 )
 from twinbus.syphon.ledger_events import NO_EVENT_LOG, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import Pace, RunState, UnlistedEntities
+from twinbus.syphon.pace import RunState, UnlistedEntities
 from twinbus.transport.annotations import enqueued_ms
-from twinbus.transport.failures import failure_of_outcome, no_answer
+from twinbus.transport.failures import no_answer
 
-DESTINATIONS_MAX = 500
-"""Links to the primary at a time; the service limits them too."""
 CLOCK_GAP_MS_MAX = 10_000
 TICK_MS = 100
 RENEW_PAUSE_MS = 2_000
@@ -58,61 +50,17 @@ _EVENTS = {
 }
 
 
-@dataclass(slots=True)
-class SyphonCounts:
-    """Counts since the start; a message is counted under everything that happened to it."""
-
-    received: int = 0
-    """Deliveries from the backlog, repeated ones too."""
-    received_bytes: int = 0
-    moved: int = 0
-    """Stored at home and gone from the backlog."""
-    moved_bytes: int = 0
-    """Of what was stored at home."""
-    stored: int = 0
-    """Stored at home, completed or not."""
-    batches: int = 0
-    """Transfers to the primary."""
-    repeated: int = 0
-    """Stored at home, but the lock was lost before the completion: delivered again, with the same id."""
-    in_doubt: int = 0
-    """Sent, but no outcome came: delivered again, with the same id."""
-    refused: int = 0
-    """Dead-lettered, because they can never be stored at home."""
-    expired: int = 0
-    """Dead-lettered, because their time to live ended in the backlog."""
-    released: int = 0
-    """Released to the backlog: their destination is down, or they are not wanted now."""
-    unlisted: int = 0
-    """For entities that are not listed: they stay in the backlog."""
-    locks_renewed: int = 0
-    grants: int = 0
-    """Grants of credit: what a bill calls receives."""
-
-    @property
-    def gone(self) -> int:
-        """Messages that left the backlog."""
-        return self.moved + self.refused + self.expired
-
-
-class Pump:
+class Pump(BatchSender):
     def __init__(
         self, paths: Sequence[str], options: SyphonOptions, now_ms: int, event_log: SyphonEventLog = NO_EVENT_LOG
     ) -> None:
-        self.options = options
+        super().__init__(options, now_ms, event_log)
         self.queues = [BacklogQueue(index, path, options) for index, path in enumerate(paths)]
-        self.destinations: dict[str, Destination] = {}
-        self.pace = Pace(options, now_ms)
-        self.counts = SyphonCounts()
-        self.event_log = event_log
-        self._effects: list[Effect] = []
-        self._numbers = count(1)
         self._attempt_ms = round(options.attempt_s * 1000)
         self._lock_ms = round(options.lock_s * 1000)
         self._busy_ms = round(options.busy_s * 1000)
         self._has_filter = options.entities is not None or options.enqueued_before is not None
         self._unlisted = None if options.entities is None else UnlistedEntities(self.pace.allows)
-        self._alerted: set[tuple[str, str]] = set()
         self._recorded_state = RunState.RUNNING
 
     # --- backlog queues ---
@@ -248,140 +196,6 @@ class Pump:
         queue.rest(now_ms)
         self.alert("locks_lost", queue.path, f"the locks of {messages} messages were lost: {text}")
 
-    # --- destinations ---
-
-    def _new_destination(self, held: HeldMessage, now_ms: int) -> Destination | None:
-        path = held.aliases.path
-        problem = reasons.path_problem(path)
-        if problem is not None:
-            self._refuse(held, reasons.MALFORMED, problem, now_ms)
-            return None
-        if len(self.destinations) >= DESTINATIONS_MAX and not self._drop_an_idle_destination(now_ms):
-            self._park(held, now_ms)
-            return None
-        destination = self.destinations[path] = self._make_destination(path)
-        return destination
-
-    def _make_destination(self, path: str) -> Destination:
-        return Destination(path, self.options)
-
-    def _drop_an_idle_destination(self, now_ms: int) -> bool:
-        for path, destination in self.destinations.items():
-            if not destination.has_messages and not destination.in_flight and not destination.is_resting(now_ms):
-                del self.destinations[path]
-                self._effects.append(DropDestination(path))
-                return True
-        return False
-
-    def destination_opened(self, path: str, message_bytes: int, batch_bytes: int, credit: int) -> None:
-        """There is a link to send on. `message_bytes` is the largest message it accepts; 0: unknown."""
-        destination = self.destinations.get(path)
-        if destination is not None:
-            destination.opened(message_bytes, min(batch_bytes, self.options.batch_bytes_max), credit)
-
-    def destination_failed(self, path: str, failure: Failure, now_ms: int) -> None:
-        """The link could not be opened, or is lost; then everything in flight is in doubt."""
-        destination = self.destinations.get(path)
-        if destination is None:
-            return
-        if destination.is_unused:  # the service closes links that are idle for a while: that is no failure
-            destination.closed()
-            return
-        for batch in destination.take_in_flight():
-            self.counts.in_doubt += len(batch.messages)
-            self.event_log.record_sent(Kind.IN_DOUBT, batch, failure)
-            self.pace.ended(len(batch.messages), moved=False)
-            self._park_all(batch.messages, now_ms)
-        self._rest(destination, failure, now_ms)
-
-    def credit_changed(self, path: str, credit: int) -> None:
-        destination = self.destinations.get(path)
-        if destination is not None and destination.state is DestinationState.OPEN:
-            destination.credit = credit
-
-    def batches_settled(self, path: str, numbers: Sequence[int], outcome: Outcome | None, now_ms: int) -> None:
-        """A destination has settled batches."""
-        destination = self.destinations.get(path)
-        if destination is None:
-            return
-        for number in numbers:
-            batch = destination.in_flight.pop(number, None)
-            if batch is None:
-                continue
-            if isinstance(outcome, Accepted):
-                self._stored(destination, batch)
-            else:
-                self._not_stored(destination, batch, failure_of_outcome(outcome), now_ms)
-
-    def _stored(self, destination: Destination, batch: Batch) -> None:
-        self.event_log.record_sent(Kind.SENT_HOME, batch)
-        for held in batch.messages:
-            lock_batch = held.lock_batch
-            if lock_batch.is_lost:
-                self.counts.repeated += 1
-            else:
-                lock_batch.messages.pop(held.number, None)
-                lock_batch.queue.stored.append(held.number)
-        self.counts.stored += len(batch.messages)
-        self.counts.moved_bytes += batch.size
-        self.pace.ended(len(batch.messages), moved=True)
-        if destination.state is DestinationState.OPEN and destination.succeeded():
-            self.alert("destination_up", destination.path, "takes messages again")
-            self.event_log.record_destination_back(destination.path)
-
-    def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:
-        self.pace.ended(len(batch.messages), moved=False)
-        self.event_log.record_sent(Kind.ATTEMPT_FAILED, batch, failure)
-        if classify(failure, SendKind.SYPHON) is not ErrorClass.RAISE:
-            self._park_all(batch.messages, now_ms)
-            self._rest(destination, failure, now_ms)
-        elif len(batch.messages) > 1:
-            self._send_singly(destination, batch.messages)
-        else:
-            reason = reasons.TOO_LARGE if failure.kind is FailureKind.TOO_LARGE else reasons.REFUSED
-            self._refuse(batch.messages[0], reason, f"{destination.path} refused it: {failure}", now_ms)
-
-    def _send_singly(self, destination: Destination, messages: list[HeldMessage]) -> None:
-        """One of these messages is refused for good: each is to be sent alone."""
-        destination.suspects.extend(messages)
-
-    def _rest(self, destination: Destination, failure: Failure, now_ms: int) -> None:
-        was_up = destination.failure is None
-        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)
-        self._park_all(destination.take_all(), now_ms)
-        self.event_log.record_destination_skipped(destination.path, failure, destination.rest_until_ms)
-        if was_up:
-            self.alert("destination_down", destination.path, str(failure))
-
-    # --- messages that do not go home now ---
-
-    def _park_all(self, messages: Sequence[HeldMessage], now_ms: int) -> None:
-        for held in messages:
-            if not held.lock_batch.is_lost:
-                self._park(held, now_ms)
-
-    def _park(self, held: HeldMessage, now_ms: int) -> None:
-        """Hold a message until the sweep is over, then release it."""
-        held.lock_batch.queue.park(held, now_ms)
-
-    def _refuse(self, held: HeldMessage, reason: str, text: str, now_ms: int) -> None:
-        """Dead-letter a message."""
-        if held.lock_batch.is_lost:
-            return
-        queue = held.lock_batch.queue
-        kind = SettlementKind.EXPIRED if reason == reasons.EXPIRED else SettlementKind.REFUSED
-        self._effects.append(queue.dead_letter(held, kind, reason, text, now_ms))
-        if kind is SettlementKind.REFUSED:
-            self._alert_once("quarantined", held.aliases.path or queue.path, f"{reason}: {text}")
-
-    def _alert_once(self, name: str, subject: str, text: str) -> None:
-        if (name, subject) not in self._alerted and len(self._alerted) < DESTINATIONS_MAX:
-            self._alerted.add((name, subject))
-            self.alert(name, subject, text)
-
-    def alert(self, name: str, subject: str, text: str) -> None:
-        self._effects.append(Alert(name, subject, text))
-
     # --- effects ---
 
     def run_effects(
@@ -420,60 +234,6 @@ class Pump:
             self.counts.grants += 1
             if not queue.unsettled:
                 self.event_log.record_long_poll(queue.index)
-
-    def _serve(self, destination: Destination, now_ms: int) -> None:
-        if destination.wants_opening(now_ms):
-            destination.state = DestinationState.OPENING
-            self._effects.append(OpenDestination(destination.path))
-        allowed = before = self.pace.allowance(now_ms)
-        while allowed and destination.has_messages and destination.room():
-            allowed -= self._send(destination, destination.take(min(allowed, BATCH_MESSAGES_MAX)), now_ms)
-        if not allowed and before:  # it has used up what the pace allows: the others come first next time
-            self.destinations[destination.path] = self.destinations.pop(destination.path)
-
-    def _send(self, destination: Destination, messages: list[HeldMessage], now_ms: int) -> int:
-        """Send those that may still go as one transfer; how many that were."""
-        going: list[HeldMessage] = []
-        payloads: list[bytes] = []
-        for held in messages:
-            payload = self._encode(held, destination, now_ms)
-            if payload is not None:
-                going.append(held)
-                payloads.append(payload)
-        if not going:
-            return 0
-        payload, message_format = encode_batch(payloads)
-        number = next(self._numbers) & 0xFFFFFFFF
-        destination.in_flight[number] = Batch(number, going, tuple(map(len, payloads)), now_ms)
-        destination.credit -= 1
-        self.pace.sent(len(going))
-        self.counts.batches += 1
-        self._effects.append(SendBatch(destination.path, number, payload, message_format))
-        return len(going)
-
-    def _encode(self, held: HeldMessage, destination: Destination, now_ms: int) -> bytes | None:
-        """The message as it goes home; None if it does not, and why is then taken care of."""
-        lock_batch = held.lock_batch
-        if lock_batch.is_lost:
-            return None
-        if lock_batch.ends_ms <= now_ms:
-            lock_batch.queue.release([held], self._effects)
-            self.event_log.record_gone(Kind.LOCK_LOST, lock_batch.queue.index, [held.number], "the lock has ended")
-            return None
-        if held.is_expired(now_ms):
-            self._refuse(held, reasons.EXPIRED, "its time to live ended in the backlog", now_ms)
-            return None
-        try:
-            payload = held.encode_for_primary(now_ms)
-        except (EnvelopeError, DecodeError) as error:
-            self._refuse(held, reasons.MALFORMED, str(error), now_ms)
-            return None
-        most = destination.message_bytes
-        if most and len(payload) > most:
-            text = f"{len(payload)} bytes, and {destination.path} takes at most {most}"
-            self._refuse(held, reasons.TOO_LARGE, text, now_ms)
-            return None
-        return payload
 
     # --- time ---
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.amqp import sections
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 _CREDIT = 100
 _QUIET_S = 1.0
-_UNDER_LOCK = "somebody else has it under lock: try again later"
-_TOO_FAR = "too many others lie before it: their locks ended before it came; take those away first"
+_UNDER_LOCK = "locked by another receiver: try again later"
+_TOO_FAR = "too many messages lie before it: their locks ended before it arrived; remove those first"
 _Field = TypeVar("_Field")
 
 MessageNumber = tuple[int, int]
@@ -98,9 +97,7 @@ class Quarantine:
         await self._connection.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._connection.close()
 
     async def list(self) -> AsyncIterator[QuarantinedMessage]:
@@ -143,8 +140,6 @@ class Quarantine:
 
 
 class QuarantineRemoval:
-    """Takes chosen messages out of one dead-letter queue."""
-
     def __init__(
         self,
         connection: NamespaceConnection,
@@ -181,7 +176,7 @@ class QuarantineRemoval:
             found = describe(queue, transfer.payload)
             if found.sequence in chosen:
                 chosen.discard(found.sequence)
-                await self._try(found, transfer.delivery_id, link, result)
+                await self._take_out(found, transfer.delivery_id, link, result)
             elif not self._pass_over(found, transfer.delivery_id, len(chosen)):
                 why_not = _TOO_FAR
         await self._leave(link)
@@ -194,26 +189,23 @@ class QuarantineRemoval:
         before, self._passed[found.sequence] = self._passed.get(found.sequence), missing
         return before != missing
 
-    async def _try(
+    async def _take_out(
         self, found: QuarantinedMessage, delivery_id: int, link: ReceivingLink, result: QuarantineResult
     ) -> None:
+        self._event_log.record(Kind.RECEIVED_FROM_BACKLOG, found, self._queue)
         try:
-            await self._take_out(found, delivery_id, link)
+            if self._sender is not None:
+                await self._send_home(found, self._sender)
+            await self._reader.remove(link, delivery_id, self._connection.flush, self._attempt_s)
+            self._event_log.record(self._kind, found, self._queue, found.reason or "")
             result.done.append(found.number)
         except (ConnectionFailed, EnvelopeError, DecodeError) as error:
             result.kept[found.number] = str(error)
             self._event_log.record(Kind.RELEASED, found, self._queue, str(error))
             self._to_release.append(delivery_id)
 
-    async def _take_out(self, found: QuarantinedMessage, delivery_id: int, link: ReceivingLink) -> None:
-        """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
-        self._event_log.record(Kind.RECEIVED_FROM_BACKLOG, found, self._queue)
-        if self._sender is not None:
-            await self._send_home(found, self._sender)
-        await self._reader.remove(link, delivery_id, self._connection.flush, self._attempt_s)
-        self._event_log.record(self._kind, found, self._queue, found.reason or "")
-
     async def _send_home(self, found: QuarantinedMessage, sender: SingleSender) -> None:
+        """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
         try:
             size = await sender.deliver(found.encoded)
         except (ConnectionFailed, EnvelopeError, DecodeError) as error:
@@ -264,7 +256,6 @@ def _read(read: Callable[[bytes, Layout, _Field], Value], message: bytes, layout
 
 
 def by_numbers(numbers: Collection[MessageNumber]) -> QuarantineFilter:
-    """Choose messages by queue and sequence number."""
     wanted = set(numbers)
     return lambda found: found.number in wanted
 

@@ -53,8 +53,6 @@ Answers = Mapping[int, Failure | None]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredQueues:
-    """What one search has found."""
-
     queue_count: int
     """How many there should be."""
     queues: tuple[int, ...]
@@ -122,13 +120,11 @@ def remedy(failure: Failure) -> str:
     if failure.kind is FailureKind.DISABLED:
         return "set its status to Active"
     if failure.kind is FailureKind.NOT_ALLOWED:
-        return "it must neither demand sessions nor forward: make it anew without sessions, or end the forwarding"
+        return "it must neither require sessions nor forward: recreate it without sessions, or remove the forwarding"
     return "compare its settings with those of the other backlog queues"
 
 
 class QueueDiscovery:
-    """Searches the backlog queues of a primary."""
-
     def __init__(self, secondary: Dial, primary_name: str, queue_count: int, *, attempt_s: float = 15.0) -> None:
         self._secondary = secondary
         self._primary_name = primary_name
@@ -309,7 +305,7 @@ class QueueWatch:
 
     def _doubts(self, failures: Mapping[int, Failure]) -> list[str]:
         if not failures and all(is_absent(queue) for queue in self._pump.queues):
-            return [f"{self._primary_name} has no backlog queue there: is the name right, and has anybody paired them?"]
+            return [f"{self._primary_name} has no backlog queue there: check the name, and whether it was ever paired"]
         return doubts(dict(sorted(failures.items())))
 
     def _refusals(self) -> dict[int, Failure]:

@@ -89,7 +89,6 @@ class SecondaryConnection:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What cannot be read, and why."""
         return tuple([f"{subject}: {text}" for subject, text in list(self._failures.items())])
 
     @property
@@ -186,7 +185,7 @@ class SecondaryConnection:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     def _forget(self, queue: BacklogQueue) -> None:
-        """Its owner deleted it, and nobody here needs it: the next search finds it if it exists again."""
+        """Its owner deleted it, and it is not one of ours: the next search finds it if it exists again."""
         queue.is_deleted = True
         queue.refusal = None
         self._credential.remove(queue.path)

@@ -116,7 +116,7 @@ class Syphon:
     async def start(self) -> None:
         """Begin to move messages; returns at once. What goes wrong from now on is an alert, not an exception."""
         if self._finished is not None:
-            raise TwinbusError("a syphon is started once: make another one")
+            raise TwinbusError("a syphon can be started only once: create another one")
         self._finished = asyncio.Event()
         self._start_task(self._secondary.run())
         self._start_task(self.queues.run())

@@ -9,5 +9,4 @@ tokens.py        puts tokens and renews them in time
 peek.py          looks into a queue without taking anything
 annotations.py   what the service writes into a message's annotations
 failures.py      errors of a peer, classified
-backoff.py       pauses that grow
 """

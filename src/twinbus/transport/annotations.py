@@ -68,6 +68,6 @@ def _annotations_end(message: bytes, inside: int) -> int:
 def _decoded_time(message: bytes, name: str) -> int | None:
     try:
         value = read_annotation(message, walk(message), name)
-    except DecodeError:  # whoever reads more of it than a time reports the error
+    except DecodeError:  # reported where more of the message is read
         return None
     return int(value) if isinstance(value, Timestamp) else None

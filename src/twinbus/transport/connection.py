@@ -11,7 +11,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, assert_never
 
 from twinbus.amqp.connection import Connection, Role
@@ -105,7 +104,7 @@ class NamespaceConnection:
         self._sessions: dict[str, Session] = {}
         self._request_links: dict[str, RequestLink] = {}
         self._request_locks: dict[str, asyncio.Lock] = {}
-        """By address, held while its request link is opened; all who wait then share it."""
+        """By address, held while its request link is opened; all waiting requests then share it."""
         self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token))
 
     @property
@@ -133,7 +132,7 @@ class NamespaceConnection:
         except OSError as error:
             raise ConnectionFailed(unreachable(error)) from None
         except BaseException:
-            self._is_closing = True  # nobody waits for it any more, so its end is not reported
+            self._is_closing = True  # its end is not reported
             self._stream.abort()
             raise
 
@@ -158,9 +157,7 @@ class NamespaceConnection:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     # --- links ---
@@ -169,7 +166,7 @@ class NamespaceConnection:
         """A peek-lock link. Each path has a session of its own, so that its delivery ids are consecutive."""
         await self._authorise(path)
         link = self._attach_receiver(f"from {path}", path)
-        await self._attached(link, self._expect(link, handler), path)
+        await self._await_attach(link, self._expect(link, handler), path)
         return link
 
     async def probe_receiver(self, path: str) -> None:
@@ -186,7 +183,7 @@ class NamespaceConnection:
         await self._probe(self._session("tries").attach_sender(_link_name(path), path, snd_settle_mode=0), path)
 
     async def _probe(self, link: Link, path: str) -> None:
-        await self._attached(link, self._expect(link, LinkHandler()), path)
+        await self._await_attach(link, self._expect(link, LinkHandler()), path)
         link.context = None
         link.detach()
         self.flush()
@@ -195,7 +192,7 @@ class NamespaceConnection:
         """A link with credit, on which every message is settled by the peer."""
         await self._authorise(path)
         link = self._session("to").attach_sender(_link_name(path), path, snd_settle_mode=0)
-        await self._attached(link, self._expect(link, handler), path)
+        await self._await_attach(link, self._expect(link, handler), path)
         try:
             await handler.wait_for_credit(link, self._attempt_s, path)
         except ConnectionFailed:
@@ -221,7 +218,7 @@ class NamespaceConnection:
         future = self._attaching[link] = asyncio.get_running_loop().create_future()
         return future
 
-    async def _attached(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
+    async def _await_attach(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
         self.flush()
         try:
             async with asyncio.timeout(self._attempt_s):
@@ -271,7 +268,7 @@ class NamespaceConnection:
         receiver = session.attach_receiver(handler.name, address, target=handler.name)
         sender = session.attach_sender(f"{handler.name}-asks", address, source=handler.name)
         expected = [(link, self._expect(link, handler)) for link in (receiver, sender)]
-        await asyncio.gather(*[self._attached(link, answer, address) for link, answer in expected])
+        await asyncio.gather(*[self._await_attach(link, answer, address) for link, answer in expected])
         handler.attached(sender, receiver)
         self._request_links[address] = handler
         return handler
@@ -353,7 +350,7 @@ class NamespaceConnection:
         self._failure = failure
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(ConnectionFailed(failure))
-            self._opened.exception()  # retrieved: whoever waited may have been cancelled
+            self._opened.exception()  # retrieved: the waiting task may have been cancelled
         for link in [link for session in self._connection.sessions for link in session.links]:
             self._detached(link, failure)
         self._tokens.stop()

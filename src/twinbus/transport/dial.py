@@ -12,8 +12,6 @@ SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
 
 @dataclass(frozen=True, slots=True)
 class CbsToken:
-    """A token for `$cbs`."""
-
     text: str = field(repr=False)
     type: str
     expires_at: float
@@ -46,5 +44,4 @@ class Dial:
 
     @property
     def ledger_name(self) -> str:
-        """The namespace's name in ledger records."""
         return self.name or self.hostname or self.host

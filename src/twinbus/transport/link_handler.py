@@ -64,4 +64,4 @@ class LinkHandler:
                     self._credit_waiters.append(waiter)
                     await waiter
         except TimeoutError:
-            raise ConnectionFailed(no_answer(f"{path} takes nothing at the moment")) from None
+            raise ConnectionFailed(no_answer(f"{path} grants no credit at the moment")) from None

@@ -9,12 +9,13 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
+from twinbus.amqp.encoding import Array
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Array, Timestamp, Value
+from twinbus.amqp.types import Value
 from twinbus.errors import DecodeError
 from twinbus.pairing.failure import Failure
 from twinbus.transport.failures import ConnectionFailed
@@ -28,8 +29,6 @@ _CONDITIONS = {401: "amqp:unauthorized-access", 404: "amqp:not-found", 410: "com
 
 
 class Response(NamedTuple):
-    """The response of a node to a request."""
-
     code: int
     text: str
     condition: str | None
@@ -121,16 +120,6 @@ def read_response(payload: bytes) -> tuple[Value, Response]:
     body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
     text = str(properties.get("statusDescription", properties.get("status-description", "")))
     return request_id, Response(int(code), text, None if condition is None else str(condition), body)
-
-
-def put_token_request(audience: str, token_type: str, expires_at_s: float) -> dict[str, Value]:
-    """The application properties of a put-token; the token itself is the body."""
-    return {
-        "operation": "put-token",
-        "type": token_type,
-        "name": audience,
-        "expiration": Timestamp(int(expires_at_s * 1000)),
-    }
 
 
 def renew_locks_body(tokens: Iterable[bytes]) -> dict[str, Value]:

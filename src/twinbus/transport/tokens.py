@@ -8,10 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.types import Timestamp, Value
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.transport.failures import ConnectionFailed, failure_of
-from twinbus.transport.requests import Response, put_token_request
+from twinbus.transport.requests import Response
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import CbsToken, Dial
@@ -58,7 +58,9 @@ class TokenRenewer:
     async def _put_one(self, path: str) -> None:
         audience = self._audience(path)
         token = await self._get(audience)
-        response = await self._put(put_token_request(audience, token.type, token.expires_at), token.text)
+        expiration = Timestamp(int(token.expires_at * 1000))
+        properties = {"operation": "put-token", "type": token.type, "name": audience, "expiration": expiration}
+        response = await self._put(properties, token.text)
         if not response.is_ok:
             raise ConnectionFailed(failure_of(response.error))
         now = time.time()
@@ -88,9 +90,8 @@ class TokenRenewer:
                 async with self._locks.setdefault(path, asyncio.Lock()):
                     await self._put_one(path)
             except ConnectionFailed:
-                self._renew_at[path] = (
-                    time.time() + _RETRY_S
-                )  # if it keeps failing, the server detaches the links and says why
+                # If it keeps failing, the server detaches the links and says why.
+                self._renew_at[path] = time.time() + _RETRY_S
 
 
 def _log_error(task: asyncio.Task[None]) -> None:

@@ -21,7 +21,6 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
     Transfer,
-    encode_performative,
 )
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
@@ -49,7 +48,7 @@ class FramePeer:
         return self.connection.receive(data, self.now_ms)
 
     def say(self, performative: Performative, channel: int = 0, payload: bytes = b"") -> list[Event]:
-        return self.feed(frame(channel, encode_performative(performative) + payload))
+        return self.feed(frame(channel, encode_composite(performative) + payload))
 
     def say_sasl(self, body: Any) -> list[Event]:
         return self.feed(frame(0, encode_composite(body), SASL_FRAME))

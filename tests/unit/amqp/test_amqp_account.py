@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from twinbus.amqp.account import Account, AccountPool
 from twinbus.amqp.decoding import count_elements, decode
-from twinbus.amqp.encoding import Array
-from twinbus.amqp.types import Int, encode
+from twinbus.amqp.encoding import Array, encode
+from twinbus.amqp.types import Int
 from twinbus.errors import DecodeError
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from frame_peer import FramePeer, begin, message, only, opened
 
+from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
 from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, frame
 from twinbus.amqp.limits import ConnectionLimits
@@ -21,9 +23,8 @@ from twinbus.amqp.performatives import (
     Open,
     Source,
     Target,
-    encode_performative,
 )
-from twinbus.amqp.types import Described, ULong, encode
+from twinbus.amqp.types import Described, ULong
 from twinbus.errors import OptionsError
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
@@ -54,8 +55,8 @@ def test_an_open_is_answered_with_our_limits() -> None:
 def test_header_open_begin_and_attach_may_come_in_one_piece() -> None:
     wire = server()
     attach = Attach("l", 0, LinkRole.SENDER, source=Source("s"), target=Target("q"))
-    frames = [frame(1, encode_performative(body)) for body in (BEGIN, attach)]
-    events = wire.feed(AMQP_HEADER + frame(0, encode_performative(Open("peer"))) + b"".join(frames))
+    frames = [frame(1, encode_composite(body)) for body in (BEGIN, attach)]
+    events = wire.feed(AMQP_HEADER + frame(0, encode_composite(Open("peer"))) + b"".join(frames))
     assert [type(event) for event in events] == [Opened, SessionBegun, AttachRequested]
 
 
@@ -207,9 +208,9 @@ def nested_list(depth: int) -> bytes:
         (frame(0, b"\x00"), "amqp:decode-error"),
         (frame(0, b"\x00\x53\x11" + nested_list(500)), "amqp:decode-error"),
         (frame(0, encode(Described(ULong(0x11), ["no", "numbers", "here"]))), "amqp:decode-error"),
-        (frame(0, encode_performative(Open("peer"))), "amqp:illegal-state"),
-        (frame(0, encode_performative(Close())[:3] + b"\xc0\x7f\x01\x40"), "amqp:decode-error"),
-        (frame(2000, encode_performative(BEGIN)), "amqp:connection:framing-error"),
+        (frame(0, encode_composite(Open("peer"))), "amqp:illegal-state"),
+        (frame(0, encode_composite(Close())[:3] + b"\xc0\x7f\x01\x40"), "amqp:decode-error"),
+        (frame(2000, encode_composite(BEGIN)), "amqp:connection:framing-error"),
     ],
     ids=[
         "frame too small", "frame too large", "offset too small", "unknown frame type", "sasl after open",
@@ -255,7 +256,7 @@ def test_a_begin_that_answers_nothing_is_a_mistake() -> None:
 
 def test_what_came_before_the_mistake_still_counts() -> None:
     wire = opened()
-    events = wire.feed(frame(0, encode_performative(BEGIN)) + b"\xff" * 8)
+    events = wire.feed(frame(0, encode_composite(BEGIN)) + b"\xff" * 8)
     assert [type(event) for event in events] == [SessionBegun, ConnectionClosed]
 
 

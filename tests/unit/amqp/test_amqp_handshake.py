@@ -11,7 +11,7 @@ from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import Authenticated, ConnectionClosed, Event, Opened
 from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from twinbus.amqp.performatives import Open, encode_performative
+from twinbus.amqp.performatives import Open
 from twinbus.amqp.sasl import (
     ClientSasl,
     SaslChallenge,
@@ -79,7 +79,7 @@ def test_who_is_not_let_in_gets_an_outcome_and_the_connection_ends(mechanism: st
 
 def test_everything_may_come_in_one_piece() -> None:
     wire = server()
-    opening = frame(0, encode_performative(Open("peer")))
+    opening = frame(0, encode_composite(Open("peer")))
     events = wire.feed(SASL_HEADER + init("ANONYMOUS", b"") + AMQP_HEADER + opening)
     assert events == [Authenticated("ANONYMOUS", "anonymous"), Opened(Open("peer"))]
     assert [type(body) for body in wire.heard_bodies()] == [bytes, SaslMechanisms, SaslOutcome, bytes, Open]

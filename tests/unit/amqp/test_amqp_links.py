@@ -8,6 +8,7 @@ import pytest
 from frame_peer import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.account import FRAME_COST
+from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.events import (
     Attached,
     AttachRequested,
@@ -34,7 +35,6 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
     Transfer,
-    encode_performative,
 )
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
@@ -311,7 +311,7 @@ def test_a_transfer_does_not_reach_into_the_next_frame() -> None:
     wire = opened()
     begin(wire)
     attach_receiving(wire)
-    whole = encode_performative(message(1))
+    whole = encode_composite(message(1))
     closed = only(wire.feed(frame(0, whole[:-8]) + whole[-8:] + bytes(64)), ConnectionClosed)
     assert closed.error is not None
     assert closed.error.condition == "amqp:decode-error"

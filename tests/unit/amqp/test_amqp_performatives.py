@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from twinbus.amqp.composites import decode_composite, encode_composite
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.frame_codec import disposition_frame, read_disposition
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Outcome, Received, Rejected, Released
 from twinbus.amqp.performatives import (
@@ -24,9 +25,8 @@ from twinbus.amqp.performatives import (
     Target,
     Transfer,
     decode_performative,
-    encode_performative,
 )
-from twinbus.amqp.types import Described, Symbol, UInt, ULong, encode
+from twinbus.amqp.types import Described, Symbol, UInt, ULong
 from twinbus.errors import DecodeError
 
 ERROR = Error("amqp:not-found", "no such queue", {Symbol("a"): 1})
@@ -49,13 +49,13 @@ SAMPLES: list[Any] = [
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_what_was_written_is_read(sample: Any) -> None:
-    assert decode_performative(encode_performative(sample)) == sample
+    assert decode_performative(encode_composite(sample)) == sample
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_descriptors_are_small_ulongs(sample: Any) -> None:
     codes = [Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close]
-    assert encode_performative(sample)[:3] == bytes((0x00, 0x53, 0x10 + codes.index(type(sample))))
+    assert encode_composite(sample)[:3] == bytes((0x00, 0x53, 0x10 + codes.index(type(sample))))
 
 
 @pytest.mark.parametrize("error", [Error("a:b"), Error("a:b", "text"), Error("a:b", None, {})])
@@ -115,7 +115,7 @@ def test_wrong_fields_are_named(fields: Any, words: str) -> None:
         b"\x40",
         encode(Described(ULong(0x99), [])),
         encode(Described(ULong(0x24), [])),
-        encode_performative(Close()) + b"\x40",
+        encode_composite(Close()) + b"\x40",
         encode(Described(ULong(0x12), ["l", UInt(0), False, None, None, Described(ULong(0x29), [])])),
     ],
     ids=["nothing", "half", "null", "unknown", "an outcome", "something after it", "a target as source"],
@@ -133,12 +133,12 @@ def test_the_fast_disposition_says_the_same_as_the_slow_one(
 ) -> None:
     fast = disposition_frame(5, role, *ids, outcome, True)[8:]
     assert decode_performative(fast) == Disposition(role, *ids, True, outcome)
-    slow = encode_performative(Disposition(role, *ids, True, outcome))
+    slow = encode_composite(Disposition(role, *ids, True, outcome))
     assert read_disposition(slow) == read_disposition(fast) == (role, *ids, True, outcome)
 
 
 def test_a_disposition_without_last_names_one_delivery() -> None:
-    assert read_disposition(encode_performative(Disposition(LinkRole.SENDER, 5, None, False, Accepted())))[1:3] == (
+    assert read_disposition(encode_composite(Disposition(LinkRole.SENDER, 5, None, False, Accepted())))[1:3] == (
         5,
         5,
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from twinbus.amqp.decoding import decode, skip
+from twinbus.amqp.encoding import Array, encode, encode_into
 from twinbus.amqp.types import (
-    Array,
     Byte,
     Char,
     Decimal32,
@@ -27,10 +28,6 @@ from twinbus.amqp.types import (
     UInt,
     ULong,
     UShort,
-    decode,
-    encode,
-    encode_into,
-    skip,
     text_of,
 )
 from twinbus.errors import DecodeError

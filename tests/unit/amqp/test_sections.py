@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import (
     Header,
     PropertyField,
@@ -27,7 +28,7 @@ from twinbus.amqp.sections import (
     rewrite,
     walk,
 )
-from twinbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
+from twinbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.errors import DecodeError
 
 HEADER = bytes.fromhex("00 53 70 c0 02 01 41")

@@ -10,7 +10,8 @@ import pytest
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, verify
-from twinbus.ledger.expected import EXPECTED_FILE, ExpectedWriter, Presence, absent, added, load_expected
+from twinbus.ledger.expected import EXPECTED_FILE, ExpectedWriter, absent, expect_present, load_expected
+from twinbus.ledger.pruning import PrunedProcess
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
 
@@ -46,7 +47,7 @@ def test_expected_writers_that_are_there_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_writer_is_missed_only_in_the_time_in_which_it_was_expected(tmp_path: Path) -> None:
-    seen = Presence("web-1", "shop", 1_000, 2_000)
+    seen = PrunedProcess("web-1", "shop", 1_000, 2_000)
     assert absent([ExpectedWriter("web-1", "shop", 0, 500), ExpectedWriter("web-1", "shop", 2_001)], [seen]) == [
         ExpectedWriter("web-1", "shop", 0, 500),
         ExpectedWriter("web-1", "shop", 2_001),
@@ -63,7 +64,7 @@ def test_a_writer_is_missed_only_in_the_time_in_which_it_was_expected(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[writer]\nhost = 1", "is no TOML: .*line 1.*; writers are listed as"),
+        ("[[writer]\nhost = 1", "is not TOML: .*line 1.*; writers are listed as"),
         ('# ours\n\n[[writers]]\nhost = "a"', "expected.toml:3: 'writers' means nothing; writers are listed as"),
         ('[writer]\nhost = "a"', "writer must be a list of tables, as"),
         (
@@ -86,13 +87,13 @@ def test_a_list_that_is_none_is_refused_with_file_line_and_what_would_be_right(
 
 def test_whoever_is_there_can_be_expected_from_now_on(tmp_path: Path) -> None:
     now_ms = time.time_ns() // 1_000_000
-    seen = [Presence("web-1", "shop", now_ms, now_ms), Presence("web-1", 'the "new" [shop]', now_ms, now_ms)]
-    assert [str(each) for each in added(tmp_path, seen)] == ["shop on web-1", 'the "new" [shop] on web-1']
+    seen = [PrunedProcess("web-1", "shop", now_ms, now_ms), PrunedProcess("web-1", 'the "new" [shop]', now_ms, now_ms)]
+    assert [str(each) for each in expect_present(tmp_path, seen)] == ["shop on web-1", 'the "new" [shop] on web-1']
     assert absent(load_expected(tmp_path), seen) == []
     assert absent(load_expected(tmp_path), seen[:1]) != []
-    assert added(tmp_path, seen) == [], "nobody is listed twice"
-    more = Presence("web-2", "shop", now_ms, now_ms)
+    assert expect_present(tmp_path, seen) == [], "nobody is listed twice"
+    more = PrunedProcess("web-2", "shop", now_ms, now_ms)
     expect(tmp_path, "# by hand\n" + (tmp_path / EXPECTED_FILE).read_text())
-    assert [str(each) for each in added(tmp_path, [*seen, more])] == ["shop on web-2"]
+    assert [str(each) for each in expect_present(tmp_path, [*seen, more])] == ["shop on web-2"]
     assert (tmp_path / EXPECTED_FILE).read_text().startswith("# by hand\n")
     assert len(load_expected(tmp_path)) == 3

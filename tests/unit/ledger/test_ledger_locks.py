@@ -11,7 +11,7 @@ import pytest
 
 from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.ledger.segment import Disk
-from twinbus.ledger.segment_files import is_held, segments_in
+from twinbus.ledger.segment_files import lock_of, segments_in
 
 
 def test_nobody_sees_a_segment_before_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,9 +26,9 @@ def test_nobody_sees_a_segment_before_it_is_locked(tmp_path: Path, monkeypatch: 
         patch.setattr(fcntl, "flock", looked_at_before)
         file = Disk().create(tmp_path / "a.jsonl")
     assert seen == [[]]
-    assert is_held(tmp_path / "a.jsonl")
+    assert lock_of(tmp_path / "a.jsonl")
     os.close(file)
-    assert not is_held(tmp_path / "a.jsonl")
+    assert lock_of(tmp_path / "a.jsonl") is False
     assert [each.name for each in tmp_path.iterdir()] == ["a.jsonl"]
 
 

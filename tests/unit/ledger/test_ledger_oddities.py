@@ -44,7 +44,7 @@ def test_a_number_that_no_ledger_gives_is_reported_with_its_line_and_is_no_recor
     found = verify(tmp_path)
     assert [(each.defect, each.lines) for each in found.problems] == [("corrupt", [6])]
     if number < 1 << 63:
-        assert f"no ledger gave the record number {number}: they are from 1 to {NUMBER_MAX}" in str(found.problems[0])
+        assert f"record number {number} is impossible: numbers are from 1 to {NUMBER_MAX}" in str(found.problems[0])
     assert (found.records, found.is_complete) == (5, False)
     compacted = compact_ledger(read_in_process, tmp_path)
     [trouble] = compacted.manifest.troubles
@@ -124,7 +124,7 @@ def test_without_locks_nobody_says_whether_a_process_runs(tmp_path: Path) -> Non
     assert ledger.flush()
     let_go(ledger)
     [process] = verify(tmp_path).processes
-    assert process.end == "its file system has no file locks: nobody can tell whether it still runs"
+    assert process.end == "its file system has no file locks: unknown whether it still runs"
     assert not process.is_complete
 
 

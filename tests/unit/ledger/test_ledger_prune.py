@@ -137,7 +137,7 @@ def test_a_process_that_was_stopped_after_the_report_stays_complete_when_all_of_
     assert find_coverage(compact_ledger(read_in_process, tmp_path)).running == 1
     let_go(ledger)
     made = plan(tmp_path, tmp_path / FOLDER, bytes_max=0)
-    prune(tmp_path, made.chosen, now_ms=1, tell=lambda _: None)
+    prune(tmp_path, made.chosen, now_ms=1, on_pruned=lambda _: None)
     assert not segments_in(tmp_path)
     assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
@@ -381,7 +381,7 @@ def test_a_folder_that_became_a_link_since_it_was_looked_at_is_left_alone(tmp_pa
     (ledger / "web-1").rename(other)
     (ledger / "web-1").symlink_to(other, target_is_directory=True)
     with pytest.raises(StoreError, match="a link leads to it"):
-        prune(ledger, made.chosen, now_ms=1, tell=lambda _: None)
+        prune(ledger, made.chosen, now_ms=1, on_pruned=lambda _: None)
     assert len(segments_in(other)) == len(made.chosen)
 
 

@@ -157,7 +157,7 @@ def test_of_a_process_on_another_machine_it_is_unknown_whether_it_runs(
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     [unknown] = covered(tmp_path / "ledger").missing
     assert unknown.until_ms == FOREVER_MS
-    assert "from here nobody can tell whether it still runs" in unknown.reason
+    assert "from here it is unknown whether it still runs" in unknown.reason
 
 
 def test_the_last_segment_of_a_killed_process_is_missed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import (
     Header,
     PropertyField,
@@ -24,7 +25,7 @@ from twinbus.amqp.sections import (
     rewrite,
     walk,
 )
-from twinbus.amqp.types import Float32, Int, Long, Symbol, Timestamp, UInt, ULong, UShort, encode
+from twinbus.amqp.types import Float32, Int, Long, Symbol, Timestamp, UInt, ULong, UShort
 from twinbus.errors import DecodeError, EnvelopeError, ReservedProperty
 from twinbus.pairing.envelope import (
     RESERVED_NAMES,

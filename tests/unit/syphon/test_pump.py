@@ -37,7 +37,7 @@ def test_messages_for_one_destination_travel_in_one_batch_and_are_completed_in_o
 
 
 def test_no_batch_has_more_messages_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.syphon.pump.BATCH_MESSAGES_MAX", 20)
+    monkeypatch.setattr("twinbus.syphon.batch_sender.BATCH_MESSAGES_MAX", 20)
     harness = PumpHarness()
     for number in range(50):
         harness.put("orders", f"m{number}")

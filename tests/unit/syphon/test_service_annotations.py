@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pump_harness import START_MS, PumpHarness, backlogged, delivered, header_ttl, with_ttl
 
 from twinbus.amqp import sections
-from twinbus.amqp.types import Symbol, Timestamp, encode
+from twinbus.amqp.encoding import encode
+from twinbus.amqp.types import Symbol, Timestamp
 from twinbus.transport.annotations import enqueued_ms, locked_until_ms
 
 NAMES = "x-opt-enqueued-time", "x-opt-locked-until"

@@ -9,8 +9,8 @@ from functools import lru_cache
 from struct import Struct
 
 from twinbus.amqp import sections
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import Layout
-from twinbus.amqp.types import encode
 from twinbus.broker.message import HOPS
 from twinbus.broker.store.api import MessageRow
 

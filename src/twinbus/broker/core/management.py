@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from twinbus.amqp.types import Array, Int, Timestamp, UInt
+from twinbus.amqp.encoding import Array
+from twinbus.amqp.types import Int, Timestamp, UInt
 from twinbus.broker.core.commands import (
     CancelScheduled,
     CreateRule,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from twinbus.amqp.values import (
+from twinbus.amqp.types import (
     Byte,
     Char,
     Described,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from twinbus.amqp.account import FRAME_COST
+from twinbus.amqp.encoding import Array
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Array
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import Proceed
 from twinbus.broker.links.cbs import put_token

@@ -38,14 +38,13 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
     """
     from collections import deque
 
-    from twinbus.ledger.expected import EXPECTED_FILE, Presence, added
+    from twinbus.ledger.expected import EXPECTED_FILE, expect_present
     from twinbus.ledger.reader import LedgerReader
 
     with ProgressBar("reading"):
         reader = LedgerReader(directory)
         deque(reader.records(), maxlen=0)
-    seen = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in reader.processes.values())
-    fresh = added(directory, seen)
+    fresh = expect_present(directory, reader.processes.values())
     if as_json:
         say(json_text({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
         return

@@ -16,7 +16,7 @@ from twinbus.amqp import sections
 from twinbus.amqp.decoding import after_descriptor, decode, item_offsets
 from twinbus.amqp.plain_values import Problems, plain, plain_map
 from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.values import Value, text_of
+from twinbus.amqp.types import Value, text_of
 from twinbus.client.sdk.internals.handlers import convert_received
 from twinbus.client.sdk.internals.required_parts import decode_payload
 from twinbus.errors import DecodeError

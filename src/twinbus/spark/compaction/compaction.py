@@ -57,7 +57,7 @@ def compact_ledger(
     store = store or ledger / FOLDER
     read_ms = time.time_ns() // 1_000_000
     expected, pruned, found = load_expected(ledger), load_pruned(ledger).processes, segments_and_held(ledger)
-    running = frozenset(name[0] for name in map(process_of, found.held) if name is not None)
+    running = found.running
     with manifests.lock_store(store):
         manifest = manifests.load(store)
         chunks = list(find_new_chunks(ledger, found, manifest))
@@ -120,7 +120,7 @@ def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Ma
         file
         for name, segment in manifest.segments.items()
         for file in segment.files
-        if (owner := owners[name]) is None or owner[0] in result.processes
+        if (owner := owners[name]) is None or owner in result.processes
     ]
     return compact(msgspec.structs.replace(chunk, known=known, beside=beside), store)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinbus.ledger.expected import ExpectedWriter, Presence, absent, why_absent
+from twinbus.ledger.expected import ExpectedWriter, absent, why_absent
 from twinbus.ledger.process_end import FOREVER_MS, Ending
-from twinbus.ledger.pruning import PrunedProcess, without
+from twinbus.ledger.pruning import PrunedProcess, subtract_spans
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.manifest import NumberRange, Process, SkippedLines, find_holes, join_ranges
@@ -143,7 +143,7 @@ def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list
 
 def _of_pruned(name: str, pruned: PrunedProcess, process: Process) -> list[MissingRecords]:
     """Records that were pruned, and that this store does not have."""
-    gone = without([*pruned.read, *pruned.unread], [(each.first, each.last) for each in process.ranges])
+    gone = subtract_spans([*pruned.read, *pruned.unread], [(each.first, each.last) for each in process.ranges])
     times = (pruned.first_ms, pruned.last_ms + 1)
     return [
         MissingRecords(name, pruned.program, last - first + 1, *times, pruned.why_missing(first))
@@ -164,10 +164,10 @@ def _is_explained(skipped: SkippedLines, compacted: CompactedLedger) -> bool:
     if skipped.defect in ("duplicate", "newer"):
         return True  # nothing is missing, or it is counted as not understood
     owner = process_of(Path(skipped.segment))
-    process = compacted.manifest.processes.get(owner[0]) if owner is not None else None
+    process = compacted.manifest.processes.get(owner) if owner is not None else None
     if owner is None or process is None or skipped.defect not in ("torn", "corrupt"):
         return False
-    return skipped.defect == "torn" or ending_of(owner[0], process, compacted.running) != "killed"
+    return skipped.defect == "torn" or ending_of(owner, process, compacted.running) != "killed"
 
 
 def _of_several_primaries(processes: Iterable[Process]) -> list[MissingRecords]:
@@ -182,8 +182,7 @@ def _of_several_primaries(processes: Iterable[Process]) -> list[MissingRecords]:
 
 def _of_absent_writers(expected: Iterable[ExpectedWriter], processes: Iterable[Process]) -> list[MissingRecords]:
     """An expected writer without a record may have done anything in its time."""
-    present = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in processes)
     return [
         MissingRecords("", f"{each}", None, each.since_ms, each.until_ms, why_absent(each))
-        for each in absent(expected, present)
+        for each in absent(expected, processes)
     ]

@@ -11,6 +11,8 @@ import binascii
 import uuid
 from collections.abc import Callable
 
+from twinbus.amqp.decoding import decode
+from twinbus.amqp.encoding import encode
 from twinbus.amqp.types import (
     Byte,
     Char,
@@ -28,8 +30,6 @@ from twinbus.amqp.types import (
     ULong,
     UShort,
     Value,
-    decode,
-    encode,
 )
 from twinbus.errors import DecodeError, OptionsError
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.decoding import decode
 from twinbus.amqp.sections import Header, PropertyField, bare_message_start, encode_message, read_header, walk
-from twinbus.amqp.types import decode
 from twinbus.broker.core import delivery_format as message
 from twinbus.broker.core.delivery_format import encode_delivery
 from twinbus.broker.store.api import MessageRow, MessageState

@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.amqp.sections import read_application_properties, walk
-from twinbus.amqp.values import text_of
+from twinbus.amqp.types import text_of
 from twinbus.client.sdk.internals.required_parts import (
     PyamqpTransportAsync,
     convert_to_message,
