@@ -10,6 +10,7 @@ import copy
 import functools
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 class ArgumentGroup:
     """Options that belong together. Fields are annotated as the parameters of a command are."""
 
-    panel: ClassVar[str] = "Options"
+    panel: ClassVar[str | None] = "Options"
+    """None: among the other options of the command."""
 
 
 def option(default: Any, metavar: str | None, help: str, *names: str, **others: Any) -> Any:
@@ -257,6 +259,12 @@ def record_in(folder: Path | None) -> AbstractContextManager[Ledger | None]:
     from twinbus.ledger import Ledger
 
     return nullcontext() if folder is None else Ledger.at(folder, "twinbus syphon")
+
+
+def check_writable(option: str, file: Path | None) -> None:
+    """Raises `OptionsError` if a file cannot be written: before the work, not after it."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK)):
+        raise OptionsError(f"{option} {file} cannot be written: give a file in a directory that exists")
 
 
 # --- renamed and dropped options ---

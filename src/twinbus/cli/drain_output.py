@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_run import extra_text, outside_text, quarantine_text, refused_text
 from twinbus.errors import TwinbusError
@@ -26,7 +26,7 @@ class DrainLines:
     def show(self, progress: DrainProgress) -> None:
         pace = f"{progress.rate:,.0f}/s, {progress.tasks} tasks"
         if not sys.stderr.isatty():
-            say_note(f"{progress.gone:,} home, about {progress.left:,} left, {pace}")
+            note(f"{progress.gone:,} home, about {progress.left:,} left, {pace}")
             return
         if self._bar is None:
             self._bar = ProgressBar("").__enter__()
@@ -34,12 +34,12 @@ class DrainLines:
 
     def trouble(self, text: str) -> None:
         self.close()
-        say_note(text)
+        note(text)
 
     def finish(self, done: DrainResult) -> None:
         self.close()
         for index, reason in done.missing.items():
-            say_note(f"backlog queue {index} cannot be read: {reason}")
+            note(f"backlog queue {index} cannot be read: {reason}")
         say(result_text(done))
 
     def close(self) -> None:
@@ -96,11 +96,6 @@ def result_text(done: DrainResult) -> str:
     if done.recorded is not None and done.recorded.killed:
         lines.append(f"{done.recorded.killed:,} attempts were killed: what they had just sent may be at home twice too")
     return "\n".join([*lines, *done.troubles])
-
-
-def say_note(text: str) -> None:
-    """On stderr."""
-    say(f"twinbus: {text}", err=True)
 
 
 # --- signals ---

@@ -76,6 +76,11 @@ def error_line(text: str) -> str:
     return on_one_line(without_keys(text, _typed), ERROR_LENGTH_MAX)
 
 
+def or_dash(value: object) -> str:
+    """One line, or a dash for None."""
+    return "-" if value is None else on_one_line(str(value))
+
+
 def traceback_text(text: str) -> str:
     return shown(without_keys(text, _typed))
 

@@ -19,7 +19,7 @@ import typer
 from twinbus.cli import signals
 from twinbus.cli.arguments import PrimaryArguments
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
-from twinbus.cli.output import json_text, say, table
+from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from
 from twinbus.errors import OptionsError, SendError, TwinbusError
@@ -81,7 +81,7 @@ def bench(
             phases.append(load.receives(name))
     if as_json:
         facts = {"namespace": namespace.host_label, "bytes": size, "clients": load.clients, "batch": batch}
-        say(json_text(facts | {"phases": [each.as_dict() for each in phases]}))
+        say(json_text(facts | {"phases": [asdict(each) for each in phases]}))
     else:
         say(result_text(phases))
 
@@ -106,7 +106,9 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
                 "--entity takes one that exists"
             ) from None
         except BaseException:  # interrupted before the answer: it may have been made all the same
-            _remove_if_there(namespace, name, min(attempt_s, HURRY_S))
+            hurry_s = min(attempt_s, HURRY_S)
+            with contextlib.suppress(Exception), namespace.admin_client(hurry_s) as once_more:
+                once_more.delete_queue(name)
             raise
         try:
             yield name
@@ -114,13 +116,7 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
             try:
                 admin.delete_queue(name)
             except Exception as error:
-                text = f"twinbus: the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}"
-                say(text, err=True)
-
-
-def _remove_if_there(namespace: Namespace, name: str, attempt_s: float) -> None:
-    with contextlib.suppress(Exception), namespace.admin_client(attempt_s) as admin:  # idle, it goes by itself too
-        admin.delete_queue(name)
+                note(f"the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}")
 
 
 class Load:
@@ -227,9 +223,6 @@ class Measured:
     ms_p95: float
     ms_p99: float
     ms_max: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measured(what: str, messages: int, seconds: float, calls_s: Sequence[float]) -> Measured:

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 
 from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
-from twinbus.cli.commands.drain import Archive, Master
-from twinbus.cli.commands.pipeline import (
-    LedgerDirectory,
-    PriceTable,
-    SparkTarget,
-    Store,
-    compacted_ledger,
-)
+from twinbus.cli.commands.drain import SparkArguments
+from twinbus.cli.commands.ledger_upkeep import Store
+from twinbus.cli.commands.pipeline import LedgerDirectory, PriceTable, compacted_ledger
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
@@ -98,11 +93,11 @@ def forecast(
 
 
 def actual(
+    *,
     ledger: LedgerDirectory,
     store: Store = None,
     prices: PriceTable = None,
-    master: Master = None,
-    archive: Archive = None,
+    spark: SparkArguments,
     as_json: AsJson = False,
 ) -> None:
     """Tell what was used and what that costs, month by month, from the ledger. This needs Spark.
@@ -118,7 +113,7 @@ def actual(
 
     table = load_prices(prices)
     with ProgressBar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, SparkTarget(master, archive), bar, uses_balance=False)
+        session, compacted = compacted_ledger(ledger, store, spark, bar, uses_balance=False)
         from twinbus.spark.compaction.coverage import find_coverage
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import actual_cost
@@ -127,7 +122,7 @@ def actual(
         from twinbus.spark.transforms.traffic import traffic
 
         with spark_errors():
-            months = actual_cost(traffic(steps_in(spark, compacted)), table)
+            months = actual_cost(traffic(steps_in(session, compacted)), table)
     complete = find_coverage(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     say(json_text(document) if as_json else actual_text(months, table, complete=complete))

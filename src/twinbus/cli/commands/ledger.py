@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.arguments import add_command, command_group
-from twinbus.cli.commands.ledger_upkeep import expect, prune
+from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import json_text, say, table
+from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.plain_text import on_one_line
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.5
 LINES_MAX = 100_000
 IDS_SHOWN = 3
-
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
 
 
 def tail(
@@ -120,7 +118,7 @@ def _warn(directory: Path) -> None:
     from twinbus.ledger.segment_files import crowded, segments_in
 
     for line in crowded(segments_in(directory)):
-        say(f"twinbus: {line}", err=True)
+        note(line)
 
 
 def _hint_at_kinds(kinds: list[str]) -> None:
@@ -134,7 +132,7 @@ def _hint_at_kinds(kinds: list[str]) -> None:
         if kind not in known:
             close = get_close_matches(kind, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"kinds are {', '.join(known)}"
-            say(f"twinbus: this version records no kind {kind!r}: {hint}", err=True)
+            note(f"this version records no kind {kind!r}: {hint}")
 
 
 def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,11 +145,11 @@ def receive(
 def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Printer, bar: ProgressBar) -> int:
     """The exit code."""
     reception.open()
-    with _stopping() as stop:
+    with _stop_on_signals() as stop:
         for found in _peeked(reception, request, stop) if request.peeks else _taken(reception, request, stop):
             _show(reception, deque(found), request, printer, stop)
             bar.done = printer.printed
-    if stop.is_requested:
+    if stop.is_set():
         return ExitCode.DONE if request.follows else ExitCode.INTERRUPTED
     is_less = printer.printed == 0 or (request.most is not None and printer.printed < request.most)
     return ExitCode.NOT_ALL if is_less else ExitCode.DONE
@@ -159,11 +160,11 @@ def _show(
     found: deque[ServiceBusReceivedMessage],
     request: ReceiveRequest,
     printer: Printer,
-    stop: ReceiveStop,
+    stop: Event,
 ) -> None:
     """What was deleted already is shown in any case; what is under lock goes back, if it cannot be shown."""
     try:
-        while found and not (stop.is_requested and request.locks):
+        while found and not (stop.is_set() and request.locks):
             printer.show(found[0])
             if request.locks:
                 reception.complete(found[0])
@@ -175,10 +176,10 @@ def _show(
 
 
 def _taken(
-    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+    reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = request.most, monotonic()
-    while (left is None or left > 0) and not stop.is_requested:
+    while (left is None or left > 0) and not stop.is_set():
         waited = monotonic() - quiet_since
         slice_s = SLICE_S if request.follows else min(SLICE_S, request.wait_s - waited)
         found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
@@ -191,10 +192,10 @@ def _taken(
 
 
 def _peeked(
-    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+    reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = request.most, 0
-    while (left is None or left > 0) and not stop.is_requested:
+    while (left is None or left > 0) and not stop.is_set():
         found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
         yield found
         if found:
@@ -206,22 +207,17 @@ def _peeked(
             return
 
 
-class ReceiveStop:
-    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
-
-    def __init__(self) -> None:
-        self.is_requested = False
-
-    def take(self, *_: object) -> None:
-        if self.is_requested:
-            raise KeyboardInterrupt
-        self.is_requested = True
-
-
 @contextmanager
-def _stopping() -> Iterator[ReceiveStop]:
-    stop = ReceiveStop()
-    before = {number: signal.signal(number, stop.take) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stop_on_signals() -> Iterator[Event]:
+    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
+    stop = Event()
+
+    def take(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

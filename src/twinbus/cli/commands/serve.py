@@ -21,7 +21,7 @@ import typer
 from twinbus.cli.arguments import ArgumentGroup, option
 from twinbus.cli.completion import named_in
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import json_text, note
 from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.errors import OptionsError, TwinbusError
@@ -201,7 +201,9 @@ def serve(
       with ServiceBusClient.from_connection_string(PRINTED) as client:
           client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
     """
-    inventory = read_entities(entities)
+    from twinbus.broker.admin.entity_file import read_inventory_file
+
+    inventory = {} if entities is None else read_inventory_file(entities)
     plan = plan_namespaces(
         namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
         data=storage.folder,
@@ -285,13 +287,6 @@ def parse_address(text: str) -> tuple[str, int]:
     return name, int(port)
 
 
-def read_entities(file: Path | None) -> Inventory:
-    """What a file describes, by namespace; nothing without one."""
-    from twinbus.broker.admin.entity_file import read_inventory_file
-
-    return {} if file is None else read_inventory_file(file)
-
-
 def addresses_of(inventory: Inventory) -> list[str]:
     """The namespaces of a file, one port after the other."""
     return [f"{name}:{DEFAULT_PORT + index}" for index, name in enumerate(inventory)]
@@ -338,7 +333,7 @@ class ServeOutput:
 
     def note(self, text: str) -> None:
         if not self._as_json:
-            say(f"twinbus: {text}", err=True)
+            note(text)
 
     def _say_json(self, event: str, server: NamespaceServer) -> None:
         options = server.options
@@ -361,13 +356,20 @@ async def serve_until_stopped(
     plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
 ) -> None:
     """Serve all of these namespaces, or none, until a signal comes."""
-    stop = _StopRequest()
-    with on_signals({number: partial(stop.take, number) for number in (signal.SIGINT, signal.SIGTERM)}):
-        await _serve(plan, output, stop.requested, first_queue)
+    stop = asyncio.Event()
+
+    def request_stop(number: int) -> None:
+        """The second signal ends the process on the spot."""
+        if stop.is_set():
+            os._exit(128 + number)  # what was acknowledged is on disk already
+        stop.set()
+
+    with on_signals({number: partial(request_stop, number) for number in (signal.SIGINT, signal.SIGTERM)}):
+        await _serve(plan, output, stop, first_queue)
 
 
 async def _serve(
-    plan: Sequence[NamespaceOptions], output: ServeOutput, stop_requested: asyncio.Event, first_queue: str | None
+    plan: Sequence[NamespaceOptions], output: ServeOutput, stop: asyncio.Event, first_queue: str | None
 ) -> None:
     from twinbus.broker.ops.process_memory import collect_seldom
     from twinbus.broker.server import NamespaceServer
@@ -383,7 +385,7 @@ async def _serve(
             output.ready(server)
         _give_hints(servers, output)
         collect_seldom()
-        await stop_requested.wait()
+        await stop.wait()
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
     for server in servers:
@@ -435,15 +437,3 @@ def _only_here(server: NamespaceServer) -> str | None:
         return None
     host = ConnectionString.parse(server.connection_string).host
     return host if host in EVERY_ADDRESS.values() else None
-
-
-class _StopRequest:
-    """What ends serving: the first SIGINT or SIGTERM; the second ends the process on the spot."""
-
-    def __init__(self) -> None:
-        self.requested = asyncio.Event()
-
-    def take(self, number: int) -> None:
-        if self.requested.is_set():
-            os._exit(128 + number)  # what was acknowledged is on disk already
-        self.requested.set()
