@@ -142,14 +142,9 @@ def require_spark(otherwise: str = "") -> None:
     more = f"; {otherwise}" if otherwise else ""
     if importlib.util.find_spec("pyspark") is None:
         raise TwinbusError(f"{NO_PYSPARK}{more}")
-    if not has_java():
-        raise TwinbusError(f"{NO_JAVA}{more}")
-
-
-def has_java() -> bool:
-    """Whether Spark would find a Java."""
     home = os.environ.get("JAVA_HOME")
-    return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    if not ((Path(home) / "bin" / "java").exists() if home else shutil.which("java")):
+        raise TwinbusError(f"{NO_JAVA}{more}")
 
 
 def _started(master: str | None, settings: dict[str, str]) -> SparkSession:

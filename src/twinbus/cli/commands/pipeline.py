@@ -87,9 +87,7 @@ def report(
     if out is not None:
         _write(out, found)
     say(json_text(found.as_dict()) if as_json else report_text(found))
-    code = exit_code(found)
-    if code:
-        raise typer.Exit(code)
+    raise typer.Exit(exit_code(found))
 
 
 @contextmanager
@@ -118,7 +116,6 @@ def findings(
     horizon_min: int,
     name: Callable[[dict[str, Any]], None] | None = None,
 ) -> Findings:
-    """Everything that the ledger says."""
     with ProgressBar("starting") as bar:
         spark, compacted = compacted_ledger(ledger, store, arguments, bar)
         from twinbus.spark.failures import spark_errors
@@ -162,11 +159,8 @@ def minutes(option: str, text: str) -> int:
     return int(value)
 
 
-def exit_code(found: Findings) -> int:
-    """0 and 4 only if the records prove that nothing, or something, is lost; else 3."""
-    if found.reconciliation.lost_at_least:
-        return ExitCode.LOST
-    return ExitCode.NOT_ALL if found.is_empty or found.reconciliation.lost is None else ExitCode.DONE
+def exit_code(found: Findings) -> ExitCode:
+    return {True: ExitCode.DONE, False: ExitCode.LOST, None: ExitCode.NOT_ALL}[found.is_lossless]
 
 
 def _write(out: Path, found: Findings) -> None:
@@ -179,7 +173,6 @@ def _write(out: Path, found: Findings) -> None:
 
 
 def report_text(found: Findings) -> str:
-    """The report in a few lines."""
     from twinbus.spark.report.page import held, summary
     from twinbus.spark.transforms.classes import ACCEPTED_CLASSES
 
@@ -224,7 +217,6 @@ def _outages(found: Findings) -> str:
 
 
 def pipeline_commands() -> typer.Typer:
-    """`twinbus pipeline` with its commands."""
     app = command_group(
         "Work on Spark: bring a backlog home, say what became of the messages.",
         "twinbus pipeline report --ledger ./ledger --out report.html",

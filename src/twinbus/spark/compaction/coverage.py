@@ -61,7 +61,6 @@ class StoreCoverage:
 
 
 def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
-    """What a store covers."""
     processes, pruned = compacted.manifest.processes, compacted.pruned
     missing = [each for name, process in processes.items() for each in _of_process(name, process, compacted)]
     missing += [each for name in pruned for each in _of_pruned(name, pruned[name], processes.get(name, Process()))]

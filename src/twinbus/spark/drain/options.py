@@ -66,7 +66,6 @@ class DrainOptions:
             raise OptionsError("; ".join(problems))
 
     def syphon(self) -> SyphonOptions:
-        """The options of a task's syphon."""
         return SyphonOptions(
             until_empty=True,
             order=self.order,

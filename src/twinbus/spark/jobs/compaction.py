@@ -14,7 +14,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, rea
 from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.steps import STEP_DDL
-from twinbus.spark.transforms.namespaces import with_namespace
+from twinbus.spark.transforms.steps import with_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

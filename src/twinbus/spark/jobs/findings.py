@@ -174,6 +174,13 @@ class Findings:
     def is_empty(self) -> bool:
         return not self.coverage.records
 
+    @property
+    def is_lossless(self) -> bool | None:
+        """Whether the records prove that nothing is lost, or that something is; None: neither."""
+        if self.reconciliation.lost_at_least:
+            return False
+        return None if self.is_empty or self.reconciliation.lost is None else True
+
     def as_dict(self) -> Row:
         return {
             "coverage": coverage_dict(self.coverage),
@@ -199,7 +206,10 @@ def coverage_dict(coverage: StoreCoverage) -> Row:
         "records": coverage.records,
         "first_ms": coverage.first_ms,
         "last_ms": coverage.last_ms,
-        "unknown": [_unknown_dict(each) for each in coverage.missing],
+        "unknown": [
+            asdict(each) | {"until_ms": None if each.until_ms >= FOREVER_MS else each.until_ms}
+            for each in coverage.missing
+        ],
         "clocks": list(coverage.clocks),
         "skipped": [
             {
@@ -212,10 +222,6 @@ def coverage_dict(coverage: StoreCoverage) -> Row:
             for each in coverage.skipped
         ],
     }
-
-
-def _unknown_dict(missing: MissingRecords) -> Row:
-    return asdict(missing) | {"until_ms": None if missing.until_ms >= FOREVER_MS else missing.until_ms}
 
 
 def widen_horizon(horizon_min: int, missing_until_ms: int, backwards_ms: int) -> tuple[int, int]:

@@ -189,28 +189,16 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> bytes:
     content = row.get("body")
     body = content.encode() if isinstance(content, str) else content
     try:
-        message = _encoded(fields, annotations, row, body, ttl_ms, is_data=body_type == "data")
+        message = sections.encode_message(
+            header=Header(durable=True, ttl_ms=None if ttl_ms is None else min(ttl_ms, _TTL_MS_MAX)),
+            annotations=annotations or None,
+            properties=fields or None,
+            application_properties=_written_properties(row.get("application_properties")),
+            data=(body or b"") if body_type == "data" else None,
+        )
     except (ValueError, struct.error) as error:
         raise OptionsError(f"it cannot be encoded: {error}") from None
     return message if body_type == "data" else _with_sections(message, body_type, body)
-
-
-def _encoded(
-    fields: dict[PropertyField, Value],
-    annotations: dict[str, Value],
-    row: Mapping[str, Any],
-    body: bytes | None,
-    ttl_ms: int | None,
-    *,
-    is_data: bool,
-) -> bytes:
-    return sections.encode_message(
-        header=Header(durable=True, ttl_ms=None if ttl_ms is None else min(ttl_ms, _TTL_MS_MAX)),
-        annotations=annotations or None,
-        properties=fields or None,
-        application_properties=_written_properties(row.get("application_properties")),
-        data=(body or b"") if is_data else None,
-    )
 
 
 def _written_properties(pairs: Any) -> dict[str, Value] | None:
