@@ -143,8 +143,6 @@ def _show_help(context: typer.Context) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryArguments(ArgumentGroup):
-    """One namespace."""
-
     panel: ClassVar[str] = "Namespaces"
     primary: Primary = None
     config: Config = None
@@ -157,8 +155,6 @@ class PrimaryArguments(ArgumentGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class PairArguments(ArgumentGroup):
-    """Both namespaces of a pair."""
-
     panel: ClassVar[str] = "Namespaces"
     primary: Primary = None
     secondary: Secondary = None
@@ -189,8 +185,6 @@ class PairArguments(ArgumentGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class BacklogArguments(ArgumentGroup):
-    """The backlog queues."""
-
     panel: ClassVar[str] = "Backlog"
     queues: QueueCount = 10
     primary_name: PrimaryName = None

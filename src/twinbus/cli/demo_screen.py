@@ -82,7 +82,6 @@ def _table(snapshot: ProgressSnapshot) -> Table:
 
 
 def result_text(outcome: DemoResult) -> str:
-    """For people."""
     lost = [name for count in outcome.counts for name in count.lost]
     parts = ["\nWhat the processes wrote down:", _tally_table(outcome.counts), verdict(lost)]
     if outcome.ledger is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.output import json_text, note, say
+from twinbus.cli.output import note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_run import extra_text, outside_text, quarantine_text, refused_text
 from twinbus.errors import TwinbusError
@@ -53,20 +53,16 @@ class DrainJsonLines:
     """For programs: one JSON object a line on stdout, each with an `event`."""
 
     def show(self, progress: DrainProgress) -> None:
-        self._say("progress", progress.as_dict())
+        say_event("progress", progress.as_dict())
 
     def trouble(self, text: str) -> None:
-        self._say("trouble", {"text": text})
+        say_event("trouble", {"text": text})
 
     def finish(self, done: DrainResult) -> None:
-        self._say("finished", done.as_dict())
+        say_event("finished", done.as_dict())
 
     def close(self) -> None:
         pass
-
-    def _say(self, event: str, facts: dict[str, Any]) -> None:
-        say(json_text({"event": event} | facts))
-        sys.stdout.flush()
 
 
 def result_text(done: DrainResult) -> str:

@@ -56,6 +56,11 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     typer.echo(shown(hidden), err=err, nl=nl)
 
 
+def say_event(event: str, facts: Mapping[str, Any]) -> None:
+    """Write one of the JSON lines of a command that goes on for a while."""
+    say(json_text({"event": event, **facts}))
+
+
 def note(text: str) -> None:
     """Write one line on stderr, whatever is in the text."""
     typer.echo(f"twinbus: {error_line(text)}", err=True)

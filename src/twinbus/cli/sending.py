@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -208,12 +208,8 @@ class MessageTemplate:
         return text.replace(NUMBER, str(number)) if text is not None and self.is_numbered else text
 
 
-def parse_properties(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=text` and `name:=5`, `name:=true`; raises `OptionsError`."""
-    return dict(map(_parse_property, texts))
-
-
-def _parse_property(text: str) -> tuple[str, Any]:
+def parse_property(text: str) -> tuple[str, Any]:
+    """`name=text`, or `name:=5` and `name:=true`; raises `OptionsError`."""
     name, equals, value = text.partition("=")
     is_json = name.endswith(":")
     name = name.removesuffix(":").strip()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import say, say_event
 from twinbus.cli.syphon_run import AFTER_CANARY
 from twinbus.plain_text import on_one_line
 
@@ -60,17 +60,14 @@ class SyphonJsonLines(Screen):
                 self._shown_s, self._shown = progress.seconds, facts
                 down = [each.path for each in progress.destinations if each.reason is not None]
                 waiting = {"seconds": progress.seconds, "down": down, "moved": progress.moved, "left": progress.left}
-                self.say("waiting", waiting)
+                say_event("waiting", waiting)
         elif since_s >= 0.9 * (self.idle_s if facts == self._shown else self.every_s):
             self._shown_s, self._shown = progress.seconds, facts
             self._standstill.begin(progress)
-            self.say("progress", progress.as_dict())
+            say_event("progress", progress.as_dict())
 
     def alert(self, alert: Alert) -> None:
-        self.say("alert", alert._asdict())
-
-    def say(self, event: str, facts: dict[str, Any]) -> None:
-        say(json_text({"event": event} | facts))
+        say_event("alert", alert._asdict())
 
 
 class StallReporter:

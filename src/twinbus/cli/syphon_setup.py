@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class SyphonEnds(NamedTuple):
-    """The two ends of a syphon."""
-
     primary: Dial
     secondary: Dial
     names: PairNames
@@ -31,7 +29,6 @@ class SyphonEnds(NamedTuple):
     queue_count: int
 
     def search(self, attempt_s: float) -> QueueDiscovery:
-        """A search for backlog queues."""
         from twinbus.syphon.queue_discovery import QueueDiscovery
 
         return QueueDiscovery(self.secondary, self.names.primary, self.queue_count, attempt_s=attempt_s)

@@ -161,8 +161,6 @@ def _wait_for_group(group: int) -> None:
 
 
 class DemoProcess:
-    """One process."""
-
     def __init__(self, name: str, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self.name = name
         self._process = process

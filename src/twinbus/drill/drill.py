@@ -13,7 +13,7 @@ from twinbus.client.aio.client import PairedServiceBusClient
 from twinbus.client.reporting.events import PairEvent
 from twinbus.drill.canaries import CanarySender, CanaryTemplate
 from twinbus.drill.canary_collector import CanaryCollector
-from twinbus.drill.changes import DrillChanges, NotPutBack
+from twinbus.drill.changes import DrillChanges, NotPutBack, ReportLine
 from twinbus.drill.entity_admin import EntityAdministration
 from twinbus.drill.measures import CanaryAccepted, CanaryRaised, Event, FaultLifted, FaultOrdered, measure
 from twinbus.drill.plan import DrillPlan
@@ -21,13 +21,11 @@ from twinbus.drill.report import DrillResult
 from twinbus.errors import TwinbusError
 from twinbus.units import exact_duration
 
-TOLD_NEWS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
+REPORTED_EVENTS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
 COUNT_EVERY_S = 5.0
 LOOK_S = 0.05
 FIRST_WORD_S = 30.0
 """How long to wait for the result of the first canary."""
-
-ReportLine = Callable[[str], None]
 
 
 class Drill:
@@ -58,7 +56,7 @@ class Drill:
         plan = self._plan
         bus = PairedServiceBusClient(plan.primary, plan.pairing)
         async with EntityAdministration(plan.primary, self._options.timeout_s) as admin, bus:
-            for name in TOLD_NEWS:
+            for name in REPORTED_EVENTS:
                 bus.on(name, self._on_event)
             changes = DrillChanges(plan, self.name, admin, self._notes, self._report)
             try:

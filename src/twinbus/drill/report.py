@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from twinbus.drill.injection import Way
 from twinbus.drill.measures import Finding, Limits, Measures, check_limits, passes
 from twinbus.plain_text import in_markdown
 from twinbus.units import clock_time, measured_duration, utc_time
@@ -24,7 +25,7 @@ class DrillResult:
     primary: str
     secondary: str
     fault: str
-    way: Literal["status", "control"]
+    way: Way
     length_s: float
     measures: Measures
     limits: Limits

@@ -30,8 +30,6 @@ LOOK_HELP = "Time between two looks of a process at the backlog."
 
 @dataclass(frozen=True, kw_only=True)
 class UsageArguments(ArgumentGroup):
-    """A month of use."""
-
     panel: ClassVar[str] = "A month of use"
     entities: int = option(1, "N", "Queues and topics that are sent to.", "--entity-count")
     rate: float = option(10.0, "N", "Messages a second, of all entities together.")
@@ -131,7 +129,6 @@ def actual(
 
 
 def forecast_text(made: Forecast) -> str:
-    """The forecast as text."""
     bill, backlog = made.bill, made.capacity
     holds = "for ever" if backlog.hours is None else f"{backlog.hours:,.1f} hours"
     needed = "enough" if backlog.is_enough else f"not enough, {backlog.queues_needed:,} are needed"
@@ -151,7 +148,6 @@ def forecast_text(made: Forecast) -> str:
 
 
 def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
-    """The bills as text."""
     parts = [f"{each.month}\n{table(each.rows())}" for each in months] or ["nothing was recorded"]
     parts.append(f"list prices of {prices.as_of} ({prices.source}); the standing charge is in the total")
     if not complete:
@@ -160,7 +156,6 @@ def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
 
 
 def cost_commands() -> typer.Typer:
-    """`twinbus cost` with its commands."""
     app = command_group(
         "What pairing will cost, and what it has cost.",
         "twinbus cost forecast --entity-count 5 --clients 20 --rate 100",

@@ -217,7 +217,6 @@ def _milliseconds(option: str, text: str | None) -> int | None:
 
 
 def fault_commands() -> typer.Typer:
-    """`twinbus fault` with its commands."""
     app = command_group(
         "Make a running namespace fail on purpose, and end it.",
         "twinbus fault add no-send --entity orders --for 30s",

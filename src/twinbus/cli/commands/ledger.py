@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +63,9 @@ def tail(
     if not 0 <= lines <= LINES_MAX:
         raise OptionsError(f"--last is from 0 to {LINES_MAX}, got {lines}")
     _hint_at_kinds(kind or [])
-    end = LedgerTail(directory, _wanted(kind, entity))
+    end = LedgerTail(
+        directory, lambda record: (not kind or record.kind in kind) and (not entity or record.entity in entity)
+    )
     show = _json_line if as_json else _text_line
     _print(end.last(lines), show)
     try:
@@ -135,10 +138,6 @@ def _hint_at_kinds(kinds: list[str]) -> None:
             note(f"this version records no kind {kind!r}: {hint}")
 
 
-def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
-    return lambda record: (not kinds or record.kind in kinds) and (not entities or record.entity in entities)
-
-
 def _print(records: list[Record], show: Callable[[Record], str]) -> None:
     if records:
         say("\n".join(map(show, records)))
@@ -203,7 +202,10 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
         "complete": found.is_complete,
         "segments": found.segments,
         "records": found.records,
-        "processes": [_process_document(process) for process in found.processes],
+        "processes": [
+            asdict(each) | {"complete": each.is_complete, "missing_count": each.missing_count}
+            for each in found.processes
+        ],
         "absent": [{"host": writer.host, "program": writer.program} for writer in found.absent],
         "problems": [
             {
@@ -216,12 +218,6 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
             for problem in found.problems
         ],
     }
-
-
-def _process_document(process: ProcessCoverage) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(process) | {"complete": process.is_complete, "missing_count": process.missing_count}
 
 
 def _coverage_text(found: Coverage) -> str:
@@ -261,7 +257,6 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
 
 
 def ledger_commands() -> typer.Typer:
-    """`twinbus ledger` with its commands."""
     app = command_group(
         "Look at what was recorded, count it, see whether all of it is there, and make room.",
         "twinbus ledger tail ./ledger --follow",

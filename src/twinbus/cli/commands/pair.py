@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.client.setup.plan import Plan
     from twinbus.client.setup.preparation import Preparation
-    from twinbus.client.setup.roles import PairRole
 
 NOT_EXACT = "with --role: more rights than needed, or some could not be tried"
 
@@ -120,8 +119,6 @@ def pair(
 
 
 def _role(text: str) -> PairRole:
-    from twinbus.client.setup.roles import PairRole
-
     try:
         return PairRole(text)
     except ValueError:
@@ -226,7 +223,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
 def role_text(plan: Plan, found: RoleCheck) -> str:
     """For people: one verdict, then everything that is not as it should be."""
     lines = [_verdict(found), f"primary    {plan.primary}", f"secondary  {plan.secondary}"]
-    lines += [f"needs      {needed}" for needed in _needs(found.role)]
+    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
+    lines += [f"needs      {right} on {words[place]}" for place, right in NEEDS[found.role].items()]
     lines += [f"missing    {line}" for line in _lines(found.missing, with_reason=True)]
     lines += [f"too much   {line}" for line in _lines(found.excess, with_reason=False)]
     lines += [f"unknown    {line}" for line in _lines(found.unknown, with_reason=True)]
@@ -247,12 +245,6 @@ def _verdict(found: RoleCheck) -> str:
             return f"Whether the credentials have exactly what a {found.role} needs is unknown."
         case _ as never:
             assert_never(never)
-
-
-def _needs(role: PairRole) -> Iterator[str]:
-    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
-    for place, right in NEEDS[role].items():
-        yield f"{right} on {words[place]}"
 
 
 def _lines(trials: Iterable[Trial], *, with_reason: bool) -> Iterator[str]:

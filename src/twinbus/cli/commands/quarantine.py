@@ -215,8 +215,6 @@ def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -
 
 
 class QuarantinePlace(NamedTuple):
-    """The quarantine of one primary."""
-
     secondary: Namespace
     primary_name: str
     queue_count: int
@@ -335,7 +333,6 @@ def body_of(encoded: bytes) -> tuple[bytes, str]:
 
 
 def quarantine_commands() -> typer.Typer:
-    """`twinbus syphon quarantine` with its commands."""
     app = command_group(
         "Look at messages that could not go home, send them again, or throw them away.",
         "twinbus syphon quarantine list",

@@ -18,14 +18,14 @@ import typer
 
 from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
 from twinbus.cli.namespaces import Timeout, timeout_s
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.sending import (
     NUMBER,
     BodySource,
     MessageTemplate,
     SendPath,
-    parse_properties,
+    parse_property,
     straight_to,
     through_pair,
 )
@@ -86,7 +86,7 @@ class MessageArguments(ArgumentGroup):
             schedule=None
             if self.schedule is None
             else parse_future_time(self.schedule, datetime.now(UTC), "--schedule"),
-            properties=parse_properties(self.property_ or ()),
+            properties=dict(map(parse_property, self.property_ or ())),
             fields={name: value for name, value in fields.items() if value is not None},
             is_numbered=is_numbered,
         )
@@ -222,7 +222,7 @@ class SendReport:
         self.places[receipt.places[0]] += 1
         self.doubts += receipt.copies_in_doubt
         if self.as_json:
-            say(json_text({"event": "sent"} | receipt_document(receipt)))
+            say_event("sent", receipt_document(receipt))
         elif self.stored <= LINES_SHOWN:
             self._held.append(receipt_line(receipt))
 
@@ -235,8 +235,8 @@ class SendReport:
     def finish(self, ending: str) -> None:
         took_s = monotonic() - self.began
         if self.as_json:
-            facts = {"ending": ending, "stored": self.stored, "places": dict(self.places)}
-            say(json_text({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
+            places = {"places": dict(self.places), "copies_in_doubt": self.doubts}
+            say_event("finished", {"ending": ending, "stored": self.stored, **places, "seconds": took_s})
         elif self.stored <= LINES_SHOWN:
             for line in self._held:
                 say(line)
@@ -253,7 +253,6 @@ class SendReport:
 
 
 def receipt_document(receipt: SendReceipt) -> dict[str, Any]:
-    """The receipt of one message, for programs."""
     return {
         "entity": receipt.entity,
         "message_id": receipt.message_ids[0],

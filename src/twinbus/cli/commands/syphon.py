@@ -29,7 +29,7 @@ from twinbus.cli.completion import one_of
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.metrics_export import ListenAddress, MetricsFile, parse_address, serve_metrics
 from twinbus.cli.namespaces import Timeout, timeout_s
-from twinbus.cli.output import json_text, note, say
+from twinbus.cli.output import json_text, note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_screens import screen_for
 from twinbus.cli.syphon_setup import (
@@ -254,8 +254,7 @@ async def _bring_home(
     if ending is Ending.EMPTY and (are_others_there or options.enqueued_before is not None):
         ending = Ending.CHOSEN
     if as_json:
-        said = {"event": "finished", "ending": ending.value} | progress.as_dict() | leftovers._asdict()
-        say(json_text(said))
+        say_event("finished", {"ending": ending.value} | progress.as_dict() | leftovers._asdict())
     else:
         notes = notes_of(leftovers.quarantined, leftovers.outside_left, leftovers.extra_queues, leftovers.doubts)
         say(result_text(ending, progress, notes))
