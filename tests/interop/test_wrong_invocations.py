@@ -88,7 +88,7 @@ WRONG: list[tuple[str, str]] = [
     ("syphon --primary A --secondary B --concurrency 0", "concurrency"),
     ("syphon quarantine show 17", "a number, e.g. 0/17"),
     ("pair --emit arm --primary-name contoso", "bicep, terraform, cli"),
-    ("ledger tail . --lines -1", "--last is from 0"),
+    ("ledger tail . --lines -1", "--last must be from 0"),
     ("pipeline report --ledger . --horizon soon", "--horizon: "),
     ("pipeline drain --primary A --secondary B --every 1ms", "--every must be from 1s"),
     # what contradicts itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any, TextIO, TypeVar, assert_never
 
 from rich.console import Console
@@ -23,33 +23,21 @@ LOST_SHOWN = 10
 
 def follow(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
     """Show a run while it goes on, and return its result; lines are written to `lines`."""
-    with closing(run):  # its processes end also when showing it is interrupted
-        console = Console(file=lines, highlight=False)
-        return _follow_live(run, console) if console.is_terminal else _follow_plainly(run, lines)
-
-
-def _follow_plainly(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
-    try:
-        while True:
-            output = next(run)
-            if isinstance(output, OutputLine):
-                lines.write(output.text + "\n")
-                lines.flush()
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-def _follow_live(run: Generator[DemoOutput, None, Result], console: Console) -> Result:
-    with Live(console=console, transient=True, refresh_per_second=10) as live:
+    console = Console(file=lines, highlight=False)
+    live = Live(console=console, transient=True, refresh_per_second=10) if console.is_terminal else None
+    with closing(run), live or nullcontext():  # its processes end also when showing it is interrupted
         try:
             while True:
                 output = next(run)
                 match output:
-                    case OutputLine(text):
+                    case OutputLine(text) if live is not None:
                         live.console.print(text, markup=False, no_wrap=True, overflow="ellipsis")
+                    case OutputLine(text):
+                        lines.write(text + "\n")
+                        lines.flush()
                     case ProgressSnapshot() as snapshot:
-                        live.update(_table(snapshot))
+                        if live is not None:
+                            live.update(_table(snapshot))
                     case _:
                         assert_never(output)
         except StopIteration as end:

@@ -101,7 +101,7 @@ class DrainTerminated(BaseException):
     """SIGTERM."""
 
 
-def interrupted(*_: object) -> None:
+def raise_terminated(*_: object) -> None:
     raise DrainTerminated
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.plain_text import harmless, on_one_line, shown, without, without_keys
 from twinbus.units import utc_time
 
@@ -74,6 +75,13 @@ def confirm(question: str) -> bool:
     """Ask on stderr, because stdout is for the result alone."""
     say(f"{question} [y/N] ", err=True, nl=False)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def confirm_or_exit(question: str, refused: str) -> None:
+    """Ends with 3, and the note `refused`, if the answer is no."""
+    if not confirm(question):
+        note(refused)
+        raise typer.Exit(ExitCode.NOT_ALL)
 
 
 def error_line(text: str) -> str:

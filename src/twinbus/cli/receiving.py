@@ -252,10 +252,10 @@ def text_of(message: ServiceBusReceivedMessage) -> str:
     lines += [
         f"  {'unreadable':<16} {or_dash(name)}: {or_dash(why)}" for name, why in facts.get("unreadable", {}).items()
     ]
-    return "\n".join([*lines, *_shown(message)])
+    return "\n".join([*lines, *_body_lines(message)])
 
 
-def _shown(message: ServiceBusReceivedMessage) -> list[str]:
+def _body_lines(message: ServiceBusReceivedMessage) -> list[str]:
     """The body, without anything that could harm a terminal."""
     data = body_bytes(message)
     letters = data[:BODY_SHOWN].decode("utf-8", "replace")

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+from twinbus.cli.arguments import check_range
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ class BodySource:
     def __post_init__(self) -> None:
         if self.body is not None and (self.file is not None or self.by_lines):
             raise OptionsError("the body is given twice: as an argument, or with --file or --lines, not both")
-        if not 1 <= self.count <= COUNT_MAX:
-            raise OptionsError(f"--repeat must be from 1 to {COUNT_MAX}, got {self.count}")
+        check_range("--repeat", self.count, 1, COUNT_MAX)
         if self.body is None and self.file is None and not self.by_lines and sys.stdin.isatty():
             raise OptionsError("what is to be sent? give a body, or --file FILE, or lines on the standard input")
         if self.file is not None and self.file != STDIN and not self.file.is_file():

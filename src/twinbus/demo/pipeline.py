@@ -61,7 +61,7 @@ def rehearse(spark: SparkSession, ledger: Path) -> None:
         findings_in(spark, ledger, ledger.with_name("rehearsal"))
 
 
-def in_short(found: Findings) -> dict[str, Any]:
+def summary_of(found: Findings) -> dict[str, Any]:
     """What the demo shows of them; the page has everything."""
     said = found.as_dict()
     return {
@@ -91,7 +91,7 @@ def answer(spark: SparkSession, request: str, ledger: Path, report: Path) -> dic
 
     found = findings_in(spark, ledger)
     report.write_text(page(found), encoding="utf-8")
-    return in_short(found)
+    return summary_of(found)
 
 
 def main(ledger: Path, report: Path) -> None:

@@ -60,14 +60,14 @@ class Drill:
                 bus.on(name, self._on_event)
             changes = DrillChanges(plan, self.name, admin, self._notes, self._report)
             try:
-                taken_back = await self._through(bus, changes)
+                taken_back = await self._run_steps(bus, changes)
             finally:
                 await self._finish(changes)
         return self._outcome(changes, taken_back)
 
     # --- steps ---
 
-    async def _through(self, bus: PairedServiceBusClient, changes: DrillChanges) -> int:
+    async def _run_steps(self, bus: PairedServiceBusClient, changes: DrillChanges) -> int:
         """How many canaries were taken back."""
         target = self._plan.target
         await changes.make_room()
@@ -143,7 +143,7 @@ class Drill:
     async def _finish(self, changes: DrillChanges) -> None:
         finishing = asyncio.create_task(changes.finish())
         try:
-            await _whole(finishing)
+            await _finish_uncancelled(finishing)
         except NotPutBack as error:
             self.is_put_back = False
             self._troubles.append(str(error))
@@ -185,7 +185,7 @@ class Drill:
         )
 
 
-async def _whole(task: asyncio.Task[None]) -> None:
+async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
     """Wait for the end of it, also if whoever waits is cancelled meanwhile."""
     try:
         await asyncio.shield(task)

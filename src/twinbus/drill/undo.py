@@ -140,7 +140,7 @@ async def _undo(
         if note.control:
             await clear_fault(Path(note.control), note.fault_id, note.entity)
         if note.was or note.subscription:
-            await _put_back(note, _right(note, primary), attempt_s)
+            await _put_back(note, _namespace_of(note, primary), attempt_s)
     except TwinbusError as error:
         return Undone(note.drill, note.entity, False, str(error))
     path.unlink(missing_ok=True)
@@ -155,7 +155,7 @@ async def _put_back(note: ChangeRecord, primary: Namespace, attempt_s: float) ->
             await admin.remove_subscription(note.entity, note.subscription)
 
 
-def _right(note: ChangeRecord, primary: Namespace | None) -> Namespace:
+def _namespace_of(note: ChangeRecord, primary: Namespace | None) -> Namespace:
     """The namespace of a change record."""
     if primary is None:
         raise TwinbusError(f"give --primary (or TWINBUS_PRIMARY): the connection string of {note.address}")

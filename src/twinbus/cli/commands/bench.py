@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments import PrimaryArguments
+from twinbus.cli.arguments import PrimaryArguments, check_range
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from
-from twinbus.errors import OptionsError, SendError, TwinbusError
+from twinbus.errors import SendError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.cli.sending import SendPath
@@ -68,10 +68,10 @@ def bench(
       twinbus bench --batch 100 --json
       twinbus bench --entity orders --messages 200
     """
-    _check("--messages", messages, 1, MESSAGES_MAX)
-    _check("--size", size, 0, BYTES_MAX)
-    _check("--connections", clients, 1, CLIENTS_MAX)
-    _check("--batch", batch, 1, BATCH_MAX)
+    check_range("--messages", messages, 1, MESSAGES_MAX)
+    check_range("--size", size, 0, BYTES_MAX)
+    check_range("--connections", clients, 1, CLIENTS_MAX)
+    check_range("--batch", batch, 1, BATCH_MAX)
     attempt_s = timeout_s(timeout)
     namespace = namespaces.namespace()
     load = Load(namespace, attempt_s, messages, size, min(clients, messages), batch)
@@ -84,11 +84,6 @@ def bench(
         say(json_text(facts | {"phases": [asdict(each) for each in phases]}))
     else:
         say(result_text(phases))
-
-
-def _check(option: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise OptionsError(f"{option} must be from {low} to {high}, got {value}")
 
 
 @contextlib.contextmanager

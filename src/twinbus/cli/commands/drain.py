@@ -15,7 +15,7 @@ import typer
 
 from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, EntityArguments, PairArguments, option
 from twinbus.cli.commands.syphon import SessionOrder, TtlMode
-from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, interrupted
+from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import CONFIG_FILE, Timeout, needs_identity, reach, timeout_s
 from twinbus.cli.output import note
@@ -227,7 +227,7 @@ def _once(spark: SparkSession, options: DrainOptions, screen: DrainLines | Drain
     from twinbus.spark.drain.drain import drain as drain_all
     from twinbus.syphon.backlog_scan import order_error
 
-    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGTERM, raise_terminated)
     try:
         done = drain_all(spark, options, on_progress=screen.show)
     except DrainTerminated:

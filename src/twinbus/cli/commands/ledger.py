@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.arguments import add_command, command_group
+from twinbus.cli.arguments import add_command, check_range, command_group
 from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.errors import OptionsError
 from twinbus.plain_text import on_one_line
 from twinbus.units import utc_time_or_ms
 
@@ -60,8 +59,7 @@ def tail(
     """
     from twinbus.ledger.tail import LedgerTail
 
-    if not 0 <= lines <= LINES_MAX:
-        raise OptionsError(f"--last is from 0 to {LINES_MAX}, got {lines}")
+    check_range("--last", lines, 0, LINES_MAX)
     _hint_at_kinds(kind or [])
     end = LedgerTail(
         directory, lambda record: (not kind or record.kind in kind) and (not entity or record.entity in entity)

@@ -10,7 +10,7 @@ import typer
 
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import can_ask, confirm, json_text, note, say
+from twinbus.cli.output import can_ask, confirm_or_exit, json_text, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.units import parse_seconds, parse_size
@@ -125,12 +125,10 @@ def _delete(directory: Path, made: PrunePlan) -> None:
 
 
 def _ask_first(made: PrunePlan) -> None:
-    """Ends with 3 if the answer is no."""
     unread = sum(not each.is_read for each in made.chosen)
     also = f" No report has read {unread:,} of them." if unread else ""
-    if not confirm(f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also}"):
-        note("nothing was deleted")
-        raise typer.Exit(ExitCode.NOT_ALL)
+    question = f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also}"
+    confirm_or_exit(question, "nothing was deleted")
 
 
 def _document(made: PrunePlan, *, dry_run: bool) -> dict[str, object]:

@@ -84,8 +84,11 @@ def pair(
     if emit is not None:
         if as_json:
             raise OptionsError("--emit prints a file for a tool: leave --json out")
-        names = _known("primary", backlog.primary_name, namespaces), _known("secondary", secondary_name, namespaces)
-        say(_emitted(emit, *names, backlog.queues), nl=False)
+        names = (
+            _name_of_side("primary", backlog.primary_name, namespaces),
+            _name_of_side("secondary", secondary_name, namespaces),
+        )
+        say(_emit(emit, *names, backlog.queues), nl=False)
         return
     from twinbus.client.setup.administration import plan_for
     from twinbus.client.sync.provisioner import BacklogProvisioner
@@ -97,7 +100,7 @@ def pair(
     plan = plan_for(
         here,
         there,
-        primary_name=None if backlog.primary_name is None else _name(backlog.primary_name),
+        primary_name=None if backlog.primary_name is None else _check_name(backlog.primary_name),
         queue_count=backlog.queues,
         creates=not backlog.no_create,
         listens=syphon,
@@ -170,7 +173,7 @@ def result_text(plan: Plan, prepared: Preparation) -> str:
     return "\n".join(lines)
 
 
-def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
+def _emit(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
     from twinbus.cli.provisioning import emit
     from twinbus.cli.provisioning.templates import ProvisioningRequest
 
@@ -178,10 +181,12 @@ def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) 
         raise OptionsError("which primary? give --primary-name NAME, or --primary with a name in it")
     if secondary is not None and primary.lower() == secondary.lower():
         raise OptionsError(f"primary and secondary are both called {primary}: a backlog belongs in another namespace")
-    return emit(tool, ProvisioningRequest(_name(primary), None if secondary is None else _name(secondary), count))
+    return emit(
+        tool, ProvisioningRequest(_check_name(primary), None if secondary is None else _check_name(secondary), count)
+    )
 
 
-def _known(side: str, name: str | None, namespaces: PairArguments) -> str | None:
+def _name_of_side(side: str, name: str | None, namespaces: PairArguments) -> str | None:
     """The name of one side, if known; a connection string is read for its name only."""
     choice = None if name is not None else namespaces.choose(side)
     if choice is None:
@@ -189,7 +194,7 @@ def _known(side: str, name: str | None, namespaces: PairArguments) -> str | None
     return choice.text.partition(".")[0] if is_host(choice.text) else reach(choice).name
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     """The name of a namespace as it is; raises `OptionsError` if it is none."""
     from twinbus.options import NAMESPACE_NAME
 

@@ -14,7 +14,7 @@ from twinbus.cli.arguments import BacklogArguments, LedgerFolder, PairArguments,
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
-from twinbus.cli.output import can_ask, confirm, json_text, note, or_dash, say, table
+from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, or_dash, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
 from twinbus.plain_text import harmless
@@ -177,14 +177,11 @@ def _place(namespaces: PairArguments, backlog: BacklogArguments, timeout: str) -
 
 
 def _ask_first(place: QuarantinePlace) -> None:
-    """Ends with 3 if the answer is no."""
     with ProgressBar("looking"):
         found = len(place.do(_list))
-    if not found:
-        return
-    if not confirm(f"Throw away all messages in quarantine for good? There are {found:,} now."):
-        note("nothing was thrown away")
-        raise typer.Exit(ExitCode.NOT_ALL)
+    if found:
+        question = f"Throw away all messages in quarantine for good? There are {found:,} now."
+        confirm_or_exit(question, "nothing was thrown away")
 
 
 # --- which ones ---

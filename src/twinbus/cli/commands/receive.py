@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, option
+from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, check_range, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note
@@ -71,8 +71,8 @@ class ReceiveArguments(ArgumentGroup):
             raise OptionsError("--max and --all exclude each other: choose one")
         if self.everything and self.follow:
             raise OptionsError("--all and --follow exclude each other: choose one")
-        if self.max_ is not None and not 1 <= self.max_ <= MAX:
-            raise OptionsError(f"--max must be from 1 to {MAX}, got {self.max_}")
+        if self.max_ is not None:
+            check_range("--max", self.max_, 1, MAX)
         wait_s = parse_seconds(self.wait, "--wait")
         if not 0 <= wait_s <= 86_400:
             raise OptionsError(f"--wait must be at most 24h, got {self.wait}")
@@ -146,7 +146,9 @@ def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Print
     """The exit code."""
     reception.open()
     with _stop_on_signals() as stop:
-        for found in _peeked(reception, request, stop) if request.peeks else _taken(reception, request, stop):
+        for found in (
+            _peek_batches(reception, request, stop) if request.peeks else _receive_batches(reception, request, stop)
+        ):
             _show(reception, deque(found), request, printer, stop)
             bar.done = printer.printed
     if stop.is_set():
@@ -175,7 +177,7 @@ def _show(
                 reception.give_back(message)
 
 
-def _taken(
+def _receive_batches(
     reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = request.most, monotonic()
@@ -191,7 +193,7 @@ def _taken(
             return
 
 
-def _peeked(
+def _peek_batches(
     reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = request.most, 0

@@ -135,13 +135,13 @@ def send(
     """
     attempt_s = timeout_s(timeout)
     template = message.template(is_numbered=bodies.repeat > 1)
-    way = _way(entity, namespaces, failover, attempt_s)
+    way = _path_to(entity, namespaces, failover, attempt_s)
     source = BodySource(body, bodies.file, bodies.lines, bodies.repeat)
     logging.getLogger("twinbus").addHandler(logging.NullHandler())  # what happens is in the receipts
     _send_all(way, source, template, bodies.rate, SendReport(as_json))
 
 
-def _way(
+def _path_to(
     entity: str, namespaces: PairArguments, failover: FailoverArguments, attempt_s: float
 ) -> AbstractContextManager[SendPath]:
     """Through the pair if there is a secondary."""
@@ -180,7 +180,7 @@ def _send_all(
     ending = "failed"
     try:
         with ProgressBar("sending", source.total, hidden=report.as_json and sys.stdout.isatty()) as bar, way as sender:
-            for message in _paced(source, template, rate):
+            for message in _messages_at_rate(source, template, rate):
                 report.sent(sender.send(message))
                 bar.done += 1
         ending = "done"
@@ -193,7 +193,7 @@ def _send_all(
         report.finish(ending)
 
 
-def _paced(source: BodySource, template: MessageTemplate, rate: float | None) -> Iterator[ServiceBusMessage]:
+def _messages_at_rate(source: BodySource, template: MessageTemplate, rate: float | None) -> Iterator[ServiceBusMessage]:
     began = monotonic()
     for number, body in enumerate(source.bodies(), 1):
         if rate is not None:

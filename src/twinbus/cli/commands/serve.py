@@ -239,21 +239,21 @@ def plan_namespaces(
     *,
     data: Path | None,
     queues: tuple[str, ...],
-    inventory: Inventory | None = None,
+    inventory: Inventory,
     key: str | None,
     host: str,
-    rules: tuple[AccessRule, ...] = (),
-    jwt_issuers: tuple[JwtIssuer, ...] = (),
-    certificate: tuple[Path, Path] | None = None,
-    tls_only: bool | None = None,
-    ledger: Path | None = None,
-    limits: Mapping[str, float] | None = None,
+    rules: tuple[AccessRule, ...],
+    jwt_issuers: tuple[JwtIssuer, ...],
+    certificate: tuple[Path, Path] | None,
+    tls_only: bool | None,
+    ledger: Path | None,
+    limits: Mapping[str, float],
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
     from twinbus.limit_names import with_limits
     from twinbus.options import NamespaceOptions
 
-    described = match_entities(inventory or {}, [parse_address(text)[0] for text in addresses])
+    described = match_entities(inventory, [parse_address(text)[0] for text in addresses])
     plan: list[NamespaceOptions] = []
     for name, port in map(parse_address, addresses):
         if any(name.lower() == other.name.lower() for other in plan):
@@ -275,7 +275,7 @@ def plan_namespaces(
             tls_only=tls_only,
             ledger=ledger,
         )
-        plan.append(with_limits(options, limits or {}))
+        plan.append(with_limits(options, limits))
     return plan
 
 

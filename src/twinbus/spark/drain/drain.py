@@ -348,7 +348,7 @@ def drain_every(
     *,
     on_drained: Callable[[DrainResult], None],
     on_trouble: Callable[[TwinbusError], None],
-    on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
+    on_progress: Callable[[DrainProgress], None],
 ) -> StreamingQuery:
     """A running query that drains at each tick of a structured stream; `stop` ends it.
 

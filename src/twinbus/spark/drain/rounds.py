@@ -60,7 +60,7 @@ def run_round(
     """
     tag = f"twinbus-drain-{secrets.token_hex(4)}"
     with ThreadPoolExecutor(1, "twinbus-drain") as pool:
-        job = pool.submit(_collected, spark, options, tuple(shards), tag)
+        job = pool.submit(_run_job, spark, options, tuple(shards), tag)
         try:
             while not wait([job], every_s).done:
                 look()
@@ -72,7 +72,7 @@ def run_round(
         return job.result()
 
 
-def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
+def _run_job(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
     with spark_errors():
         _tag(spark, tag)
         numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition

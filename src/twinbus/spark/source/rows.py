@@ -193,23 +193,23 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> bytes:
             header=Header(durable=True, ttl_ms=None if ttl_ms is None else min(ttl_ms, _TTL_MS_MAX)),
             annotations=annotations or None,
             properties=fields or None,
-            application_properties=_written_properties(row.get("application_properties")),
+            application_properties=_encode_properties(row.get("application_properties")),
             data=(body or b"") if body_type == "data" else None,
         )
     except (ValueError, struct.error) as error:
         raise OptionsError(f"it cannot be encoded: {error}") from None
-    return message if body_type == "data" else _with_sections(message, body_type, body)
+    return message if body_type == "data" else _append_sections(message, body_type, body)
 
 
-def _written_properties(pairs: Any) -> dict[str, Value] | None:
+def _encode_properties(pairs: Any) -> dict[str, Value] | None:
     """From a map of texts, or of types with texts."""
     if pairs is None:
         return None
     entries = pairs.items() if isinstance(pairs, dict) else pairs
-    return {name: _written(name, value) for name, value in entries}
+    return {name: _encode_property(name, value) for name, value in entries}
 
 
-def _written(name: str, value: Any) -> Value:
+def _encode_property(name: str, value: Any) -> Value:
     if not isinstance(value, dict):
         return value
     try:
@@ -218,7 +218,7 @@ def _written(name: str, value: Any) -> Value:
         raise OptionsError(f"application property {name}: {error}") from None
 
 
-def _with_sections(message: bytes, body_type: str, body: bytes | None) -> bytes:
+def _append_sections(message: bytes, body_type: str, body: bytes | None) -> bytes:
     """With a body that is given as it lies on the wire."""
     whole = message + (body or b"")
     try:
