@@ -111,7 +111,7 @@ WRONG: list[tuple[str, str]] = [
     ("receive orders more --primary A", "unexpected extra argument"),
     ("receive orders --peak --primary A", "did you mean --peek?"),
     ("syphon quarantine lst", "did you mean list?"),
-    ("backup monday --data nowhere", "--data nowhere is no directory"),
+    ("backup monday --data nowhere", "--data nowhere is not a directory"),
 ]
 """A and B stand for connection strings of two namespaces that nobody serves."""
 

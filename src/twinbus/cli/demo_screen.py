@@ -15,6 +15,7 @@ from twinbus.cli.output import table
 from twinbus.demo.journal import MessageCounts, total_counts
 from twinbus.demo.progress import DemoOutput, OutputLine, ProgressSnapshot
 from twinbus.demo.run import DemoResult
+from twinbus.plain_text import first_few
 from twinbus.units import percent
 
 Result = TypeVar("Result")
@@ -102,8 +103,7 @@ def _tally_table(counts: Sequence[MessageCounts]) -> str:
 def verdict(lost: Sequence[str]) -> str:
     if not lost:
         return "Everything that was acknowledged has been received."
-    more = f" and {len(lost) - LOST_SHOWN} more" if len(lost) > LOST_SHOWN else ""
-    return f"LOST: {len(lost)} acknowledged messages never came: {', '.join(lost[:LOST_SHOWN])}{more}"
+    return f"LOST: {len(lost)} acknowledged messages never came: {first_few(lost, LOST_SHOWN)}"
 
 
 def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
@@ -128,5 +128,5 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _extra(usd: float) -> str:
-    """An amount that is nothing, or so little that it is best told with all its places."""
+    """Tiny amounts with all their places."""
     return f"${usd:.6f}" if usd >= 0.000_001 else "nothing"

@@ -72,7 +72,7 @@ def serve_metrics(address: ListenAddress | None, look: Callable[[], Progress], n
     try:
         server, thread = start_http_server(address.port, address.host, LiveMetrics(look, names))
     except (OSError, OverflowError) as error:
-        raise TwinbusError(f"--metrics: nobody can listen on {address}: {error}") from None
+        raise TwinbusError(f"--metrics: cannot listen on {address}: {error}") from None
     try:
         yield
     finally:

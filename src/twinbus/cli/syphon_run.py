@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.cli.output import table
 from twinbus.cli.signals import on_signals
-from twinbus.plain_text import on_one_line
+from twinbus.plain_text import first_few, on_one_line
 
 if TYPE_CHECKING:
     from twinbus.cli.metrics_export import MetricsFile
@@ -193,7 +193,7 @@ def outside_text(count: int) -> str:
 
 def extra_text(indexes: Sequence[int]) -> str:
     """Messages lay where nobody expected them."""
-    named = ", ".join(map(str, indexes[:5])) + (f" and {len(indexes) - 5} more" if len(indexes) > 5 else "")
+    named = first_few([str(index) for index in indexes], 5)
     return f"messages were in backlog queues beyond --queues: {named}; a sender elsewhere has more of them than that"
 
 

@@ -150,7 +150,7 @@ def unchecked_texts(check: EntityCheck | None, primary: str, met: Sequence[str])
     known = {path.casefold() for path in met}
     unchecked = {} if check is None else check.unanswered
     return [
-        f"whether {primary} has an entity {name} cannot be told, and no message was for it: {why}"
+        f"unknown whether {primary} has an entity {name}, and no message was for it: {why}"
         for name, why in unchecked.items()
         if name.casefold() not in known
     ]

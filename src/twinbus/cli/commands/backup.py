@@ -53,7 +53,7 @@ def backup(
     from twinbus.broker.ops.backup import SafeCopy, bytes_of, namespaces_in
 
     if not data.is_dir():
-        raise OptionsError(f"--data {data} is no directory: give the one that twinbus serve has")
+        raise OptionsError(f"--data {data} is not a directory: give the one that twinbus serve has")
     names = list(dict.fromkeys(name.lower() for name in namespace or namespaces_in(data)))
     began = monotonic()
     copied = _copy(SafeCopy(data, names, target), bytes_of(data, names))

@@ -240,7 +240,7 @@ class Quota:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, most: int) -> int:
-        """So many are this worker's; 0: all is given out."""
+        """How many this worker is to do; 0: nothing is left."""
         with self._lock:
             taken = min(most, self.left)
             self.left -= taken

@@ -17,7 +17,7 @@ from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.plain_text import on_one_line
+from twinbus.plain_text import first_few, on_one_line
 from twinbus.units import utc_time_or_ms
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _text_line(record: Record) -> str:
         record.entity,
         f"at {record.namespace}" if record.namespace else "",
         f"by {record.queue}" if record.queue else "",
-        _ids(record.message_ids),
+        first_few(record.message_ids, IDS_SHOWN),
         f"{record.count:,}x" if record.count else "",
         f"{sum(record.sizes) + record.bytes:,} bytes" if record.sizes or record.bytes else "",
         record.outcome,
@@ -163,11 +163,6 @@ def _text_line(record: Record) -> str:
     who = on_one_line(f"{record.program or record.process}#{record.number}")
     said = "  ".join(on_one_line(fact) for fact in facts if fact)
     return f"{utc_time_or_ms(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
-
-
-def _ids(ids: tuple[str, ...]) -> str:
-    more = f" and {len(ids) - IDS_SHOWN:,} more" if len(ids) > IDS_SHOWN else ""
-    return ", ".join(ids[:IDS_SHOWN]) + more
 
 
 def _stats_text(counted: Stats) -> str:

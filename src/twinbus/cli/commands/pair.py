@@ -15,6 +15,7 @@ from twinbus.cli.output import json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.client.setup.roles import NEEDS, PairRole, Place, RoleCheck, RoleFit, Trial, by_right
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.plain_text import first_few
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
@@ -254,10 +255,8 @@ def _verdict(found: RoleCheck) -> str:
 
 def _lines(trials: Iterable[Trial], *, with_reason: bool) -> Iterator[str]:
     for right, group in by_right(trials):
-        named = ", ".join([each.path for each in group[:PATHS_SHOWN]])
-        more = f" and {len(group) - PATHS_SHOWN:,} more" if len(group) > PATHS_SHOWN else ""
         why = f": {group[0].why}" if with_reason and group[0].why else ""
-        yield f"{right} on {named}{more}{why}"
+        yield f"{right} on {first_few([each.path for each in group], PATHS_SHOWN)}{why}"
 
 
 def role_exit_code(found: RoleCheck) -> ExitCode:

@@ -115,7 +115,7 @@ class Reconciliation:
             return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
         if self.count(LOST):
             return ""
-        return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
+        return f"; the {self.accepted:,} messages on record are all accounted for" if self.accepted else ""
 
     @property
     def has_wrong_clock(self) -> bool:
@@ -239,8 +239,8 @@ def with_clock_warning(coverage: StoreCoverage, found: Reconciliation) -> StoreC
     if not found.has_wrong_clock:
         return coverage
     text = (
-        f"messages arrived {found.backwards_ms / 1000:,.0f} s before they left: a clock is wrong, so nobody can say "
-        "who has overtaken whom"
+        f"messages arrived {found.backwards_ms / 1000:,.0f} s before they left: a clock is wrong, so it is unknown "
+        "which message overtook which"
     )
     wrong = MissingRecords("", "clocks", None, 0, FOREVER_MS, text)
     return replace(coverage, missing=(*coverage.missing, wrong))

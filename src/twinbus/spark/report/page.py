@@ -101,7 +101,7 @@ def _missing(findings: Findings) -> str:
     rows = [_unknown_row(each) for each in unknown[:UNKNOWN_SHOWN]]
     more = f"<p>And {len(unknown) - len(rows):,} more.</p>" if len(unknown) > len(rows) else ""
     meaning = (
-        "Every message is accounted for without these records: those who accepted it have told everything."
+        "Every message is accounted for without these records: those who accepted it have recorded everything."
         if findings.reconciliation.is_certain
         else "Where records are missing, nobody can say that nothing was lost."
     )

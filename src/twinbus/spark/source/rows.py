@@ -226,7 +226,9 @@ def _append_sections(message: bytes, body_type: str, body: bytes | None) -> byte
             return whole
     except DecodeError:
         pass
-    raise OptionsError(f"the body is no AMQP {body_type}: body_type must be data, value or sequence, and fit the body")
+    raise OptionsError(
+        f"the body is not an AMQP {body_type}: body_type must be data, value or sequence, and fit the body"
+    )
 
 
 # --- batches ---

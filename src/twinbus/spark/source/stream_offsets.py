@@ -47,7 +47,7 @@ class PeekedEntry(NamedTuple):
 
 
 PeekEntity = Callable[[int, int], list[PeekedEntry]]
-"""Up to so many messages of one entity from a sequence number on."""
+"""Takes a sequence number and a count: the messages of one entity from that number on, at most that many."""
 
 
 class PartitionSpan(NamedTuple):
@@ -129,7 +129,7 @@ class StreamOffsets:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`peek` returns up to so many messages of an entity from a number on."""
+        """`peek` takes an entity as well."""
         self._options = options
         self._peek = peek
         self._monotonic = monotonic

@@ -80,13 +80,13 @@ def from_text(name: str, text: str | None) -> Value:
         return None
     read = _READERS.get(name)
     if read is None:
-        raise OptionsError(f"{name!r} is no type of AMQP: use one of {', '.join(sorted([*_READERS, 'null']))}")
+        raise OptionsError(f"{name!r} is not an AMQP type: use one of {', '.join(sorted([*_READERS, 'null']))}")
     if text is None:
         raise OptionsError(f"a value of type {name} needs a text")
     try:
         return read(text)
     except (ValueError, KeyError, DecodeError):
-        raise OptionsError(f"{text!r:.60} is no {name}") from None
+        raise OptionsError(f"{text!r:.60} is not a valid {name}") from None
 
 
 def _number(kind: type[int], low: int, high: int) -> Callable[[str], Value]:

@@ -49,7 +49,7 @@ FOR_GOOD = {
     FailureKind.DISABLED,
 }
 """Another attempt would fail in the same way."""
-_OVER_LINK_LIMIT = Failure(FailureKind.TOO_LARGE, "the batch was made before the link told its limit")
+_OVER_LINK_LIMIT = Failure(FailureKind.TOO_LARGE, "the batch was made before the limit of the link was known")
 """Not sent at all: a service may close the link for it, and everything else in flight would be in doubt."""
 
 

@@ -160,7 +160,7 @@ CLOCKS_DIFFER = (
     "open whether that ledger was kept then"
 )
 PASSED_BY_OTHERS = (
-    "messages that entered the same backlog queue later have come home; but that is told by clocks of other machines, "
+    "messages that entered the same backlog queue later have come home; but only by clocks of other machines, "
     "or by one that may have been set, and no records compare them"
 )
 RECORDS_MISSING = "it looks lost, and records are missing that could tell"
