@@ -11,7 +11,7 @@ import html
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MARK = "\N{MIDDLE DOT}"
 """Stands for a character that cannot be shown."""
@@ -40,6 +40,12 @@ def on_one_line(text: str, length_max: int = LINE_LENGTH_MAX) -> str:
     """The same on one line and not too long, with one space wherever there was any."""
     line = harmless(" ".join(text[: 4 * length_max].split()))
     return line if len(line) <= length_max else f"{line[:length_max]}..."
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """`a, b, c and 4 more`."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 _WORD = re.compile(r"[\w.,:/+@%-]+")

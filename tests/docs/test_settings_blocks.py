@@ -14,7 +14,7 @@ import typer
 from doc_blocks import DOCS, Block, all_blocks, blocks_of
 
 from twinbus import control_client
-from twinbus.cli import namespaces
+from twinbus.cli.arguments import PairArguments
 from twinbus.cli.main import app
 from twinbus.cost.prices import load_prices
 from twinbus.testing import LocalNamespace
@@ -40,7 +40,7 @@ def test_the_pair_in_the_settings_file_is_found(tmp_path: Path, monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "twinbus.toml"
     file.write_text(of("toml", "twinbus.toml").code.replace("...", "c2VjcmV0"))
-    primary, secondary = namespaces.both(None, None, file)
+    primary, secondary = PairArguments(config=file).both()
     assert (primary.name, secondary.name) == ("contoso", "backup")
 
 

@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_one_line_and_moves_nothing(
         assert run(["syphon", "--until-empty", "--count", "2", "--metrics", address_]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert f"nobody can listen on {address_}" in err
+    assert f"cannot listen on {address_}" in err
     assert ids_at(spaces.primary, "orders") == []
 
 

@@ -88,7 +88,7 @@ WRONG: list[tuple[str, str]] = [
     ("syphon --primary A --secondary B --concurrency 0", "concurrency"),
     ("syphon quarantine show 17", "a number, e.g. 0/17"),
     ("pair --emit arm --primary-name contoso", "bicep, terraform, cli"),
-    ("ledger tail . --lines -1", "--last is from 0"),
+    ("ledger tail . --lines -1", "--last must be from 0"),
     ("pipeline report --ledger . --horizon soon", "--horizon: "),
     ("pipeline drain --primary A --secondary B --every 1ms", "--every must be from 1s"),
     # what contradicts itself
@@ -111,7 +111,7 @@ WRONG: list[tuple[str, str]] = [
     ("receive orders more --primary A", "unexpected extra argument"),
     ("receive orders --peak --primary A", "did you mean --peek?"),
     ("syphon quarantine lst", "did you mean list?"),
-    ("backup monday --data nowhere", "--data nowhere is no directory"),
+    ("backup monday --data nowhere", "--data nowhere is not a directory"),
 ]
 """A and B stand for connection strings of two namespaces that nobody serves."""
 

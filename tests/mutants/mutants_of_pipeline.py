@@ -183,7 +183,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/partitions.py",
+        "spark/source/stream_offsets.py",
         "        number = first_sequence_of(partition + 1)",
         "        return",
         "of a partitioned entity one partition is read",
@@ -191,7 +191,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/partitions.py",
+        "spark/source/stream_offsets.py",
         "    return bool(below) and below[0].enqueued_ms > position.latest_ms",
         "    return False",
         "a queue that was deleted and made anew is waited for in vain",
@@ -287,7 +287,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "spark/transforms/namespaces.py",
+        "spark/transforms/steps.py",
         '        & ~namespace.isin("", UNNAMED, *sorted(primaries))',
         "        & F.lit(False)",
         "a queue of the secondary is taken for the primary's of the same name",
@@ -303,9 +303,9 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "cli/commands/pipeline.py",
-        "    if found.reconciliation.lost_at_least:",
-        "    if found.reconciliation.lost:",
+        "spark/jobs/findings.py",
+        "        if self.reconciliation.lost_at_least:",
+        "        if self.reconciliation.lost:",
         "a loss that is proven has the exit code of unknown if records are missing elsewhere",
         "test_a_report_says_what_the_records_prove_and_no_more",
     ),

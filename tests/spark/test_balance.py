@@ -75,12 +75,12 @@ SEEDS = [
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little ledgers have many files of accounts and many stretches, and no run is too large for a closer look."""
-    from twinbus.spark.jobs import account_files
+    from twinbus.spark.jobs import merge
     from twinbus.spark.transforms import ordering
 
-    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 400)
-    monkeypatch.setattr(account_files, "FEW_PER_FILE", 200)
-    monkeypatch.setattr(account_files, "LITTLE_SHARE", 0)
+    monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 400)
+    monkeypatch.setattr(merge, "FEW_PER_FILE", 200)
+    monkeypatch.setattr(merge, "LITTLE_SHARE", 0)
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
@@ -125,11 +125,11 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, little_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are too many are put together; what is mended stays true."""
-    from twinbus.spark.jobs import account_files, merge_run
+    from twinbus.spark.jobs import merge
 
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
-    monkeypatch.setattr(account_files, "FILES_MAX", 8)
-    monkeypatch.setattr(merge_run, "FILES_MAX", 1)
+    monkeypatch.setattr(merge, "ACCOUNT_FILES_MAX", 8)
+    monkeypatch.setattr(merge, "FILES_MAX", 1)
     most: dict[str, int] = {}
     for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
         little_by_little = report(spark, tmp_path / "ledger")
@@ -221,10 +221,15 @@ def test_what_was_looked_at_is_not_looked_at_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
-    from twinbus.spark.jobs import account_files
+    from twinbus.spark.jobs import merge
 
+<<<<<<< HEAD
     monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 100)
     day = make_day(tmp_path)
+=======
+    monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 100)
+    told = a_told_day(tmp_path)
+>>>>>>> spark
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}
     store = tmp_path / "compacted"
@@ -248,7 +253,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the tables have as many files as they may have."""
-    from twinbus.spark.jobs import merge_run
+    from twinbus.spark.jobs import merge
 
     pings = Script("0c", "client")
 
@@ -261,7 +266,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
     assert report(spark, tmp_path).reconciliation.entities == {}
     make_day(tmp_path)
     before = said(report(spark, tmp_path))
-    monkeypatch.setattr(merge_run, "FILES_MAX", 0)
+    monkeypatch.setattr(merge, "FILES_MAX", 0)
     ping(1)
     after = said(report(spark, tmp_path))
     assert after["reconciliation"] == before["reconciliation"]
@@ -274,10 +279,15 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where only a namespace keeps a ledger: there are accounts, and no stretches."""
-    from twinbus.spark.jobs import account_files
+    from twinbus.spark.jobs import merge
 
+<<<<<<< HEAD
     monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 10)
     day = DayLedger(tmp_path)
+=======
+    monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 10)
+    told = Told(tmp_path)
+>>>>>>> spark
     for number in range(60):
         day.note(Kind.STORED, number, f"m{number}")
     day.write()
@@ -291,7 +301,7 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
 @pytest.mark.long
 def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nothing new is about it; then it is mended again."""
-    from twinbus.spark.jobs import order
+    from twinbus.spark.jobs import merge
     from twinbus.spark.transforms import ordering
 
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
@@ -308,7 +318,7 @@ def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monk
     day.note(Kind.DELIVERED, 301, "m300")
     day.write()
     with monkeypatch.context() as patch:
-        patch.setattr(order, "_repair", dies)
+        patch.setattr(merge, "_repair", dies)
         [orders] = report(spark, tmp_path).ordering
     assert (orders["arrived"], orders["late"]) == (60, 1)
 

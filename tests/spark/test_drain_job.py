@@ -18,7 +18,7 @@ from ordered_backlog import session_message
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
-from twinbus.cli.commands.drain import is_local, patient
+from twinbus.cli.commands.drain import SparkArguments, is_local
 from twinbus.cli.drain_output import DrainJsonLines
 from twinbus.cli.main import app, run
 from twinbus.errors import OptionsError, TwinbusError
@@ -273,7 +273,7 @@ def test_the_command_ends_with_0_when_the_backlog_is_empty(spark: SparkSession, 
 def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
     masters = [None, "local", "local[2]", "local[*]", "local[2,1]", "spark://host:7077"]
     given = [None, "local[1,4]", "local[2,4]", "local[*,4]", "local[2,1]", "spark://host:7077"]
-    assert [patient(master) for master in masters] == given
+    assert [SparkArguments(master=master).patient_master for master in masters] == given
 
 
 def test_what_executors_lack_is_reported_with_the_way_out() -> None:

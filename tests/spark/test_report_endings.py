@@ -67,7 +67,7 @@ def test_a_sender_that_was_stopped_with_more_to_say_makes_only_that_unknown(
     code, found = reported(tmp_path, capsys)
     assert code == 3
     assert found["reconciliation"]["verdict"] == (
-        "unknown: records are missing; the 1 messages that are told of are all accounted for"
+        "unknown: records are missing; the 1 messages on record are all accounted for"
     )
     [dark] = found["coverage"]["unknown"]
     assert (dark["program"], dark["hides_accepted"]) == ("shop", True)

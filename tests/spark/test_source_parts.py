@@ -132,7 +132,7 @@ def test_other_kinds_of_body_go_through_as_they_are(kind: str, parts: dict[str, 
     assert read(message, "body_type") == kind
     again = message_of({"message_id": "1", "body": body, "body_type": kind}, NOW_MS)
     assert read(again, "body") == body
-    with pytest.raises(OptionsError, match="the body is no AMQP"):
+    with pytest.raises(OptionsError, match="the body is not an AMQP"):
         message_of({"message_id": "1", "body": b"text", "body_type": kind}, NOW_MS)
 
 

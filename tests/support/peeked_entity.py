@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinbus.spark.source.offsets import PARTITION_BITS
-from twinbus.spark.source.partitions import PeekedEntry
+from twinbus.spark.source.stream_offsets import PeekedEntry
 
 
 class PeekedEntity:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from sample_status import NOW, ORDERS, STATUS
 
-from twinbus.cli import output, progress_bar, receiving, syphon_screens
+from twinbus.cli import output, progress_bar, syphon_screens
 from twinbus.cli.commands import ledger as ledger_command
 from twinbus.cli.commands import pipeline
 from twinbus.cli.commands.receive import Printer
@@ -128,7 +128,7 @@ SHOWN: dict[str, Callable[[], str]] = {
     "a note beside a bar": noted,
     "a line above a bar": above_the_bar,
     "an alert of the syphon": lambda: syphon_screens.alert_line(Alert("queue_down", HOSTILE, HOSTILE)),
-    "a field of a message": lambda: receiving._word(HOSTILE),
+    "a field of a message": lambda: output.or_dash(HOSTILE),
     "a log": logged,
     "the page of a drill": lambda: drill_page(drill_outcome()),
     "a status that a program prints": printed_status,

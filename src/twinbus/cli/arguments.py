@@ -10,6 +10,7 @@ import copy
 import functools
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 class ArgumentGroup:
     """Options that belong together. Fields are annotated as the parameters of a command are."""
 
-    panel: ClassVar[str] = "Options"
+    panel: ClassVar[str | None] = "Options"
+    """None: among the other options of the command."""
 
 
 def option(default: Any, metavar: str | None, help: str, *names: str, **others: Any) -> Any:
@@ -141,8 +143,6 @@ def _show_help(context: typer.Context) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryArguments(ArgumentGroup):
-    """One namespace."""
-
     panel: ClassVar[str] = "Namespaces"
     primary: Primary = None
     config: Config = None
@@ -155,8 +155,6 @@ class PrimaryArguments(ArgumentGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class PairArguments(ArgumentGroup):
-    """Both namespaces of a pair."""
-
     panel: ClassVar[str] = "Namespaces"
     primary: Primary = None
     secondary: Secondary = None
@@ -174,8 +172,20 @@ class PairArguments(ArgumentGroup):
         return namespaces.choose(side, given, self.config, self.credential)
 
     def both(self) -> tuple[Namespace, Namespace]:
-        """Primary and secondary. Raises `OptionsError` if one is missing or wrong."""
-        return namespaces.both(self.primary, self.secondary, self.config, self.credential)
+        """Primary and secondary. Raises `OptionsError` saying what is missing or wrong, and never a key."""
+        choices = {side: self.choose(side) for side in namespaces.SIDES}
+        missing = [side for side, choice in choices.items() if choice is None]
+        if missing:
+            options = " and ".join(f"--{side} (or TWINBUS_{side.upper()})" for side in missing)
+            file = namespaces.CONFIG_FILE
+            raise OptionsError(f"which namespaces? give {options}, or a {file} with [primary] and [secondary]")
+        known = [choice for choice in choices.values() if choice is not None]
+        namespaces.refuse_useless_credential(self.credential, *known)
+        here, there = map(namespaces.reach, known)
+        if here.address == there.address:
+            origins = " and ".join(choice.origin for choice in known)
+            raise OptionsError(f"{origins} are the same namespace, {here.address}: pair two different ones")
+        return here, there
 
     def secondary_and_name(self, backlog: BacklogArguments) -> tuple[Namespace, str]:
         """The secondary and the primary's name, for commands that do not need the primary itself."""
@@ -187,19 +197,19 @@ class PairArguments(ArgumentGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class BacklogArguments(ArgumentGroup):
-    """The backlog queues."""
-
     panel: ClassVar[str] = "Backlog"
     queues: QueueCount = 10
     primary_name: PrimaryName = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.queues <= 100:
-            raise OptionsError(f"--queues must be from 1 to 100, got {self.queues}")
+        check_range("--queues", self.queues, 1, 100)
 
     def name_of(self, primary: Namespace) -> str:
         """The primary's name in backlog queue paths. Raises `OptionsError` if it is unknown."""
-        return namespaces.name_of(primary, self.primary_name)
+        name = self.primary_name or primary.name
+        if name is None:
+            raise OptionsError(f"{primary.address} does not contain its name: give --primary-name")
+        return name
 
 
 NoCreate = Annotated[
@@ -257,6 +267,17 @@ def record_in(folder: Path | None) -> AbstractContextManager[Ledger | None]:
     from twinbus.ledger import Ledger
 
     return nullcontext() if folder is None else Ledger.at(folder, "twinbus syphon")
+
+
+def check_range(option: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise OptionsError(f"{option} must be from {low} to {high}, got {value}")
+
+
+def check_writable(option: str, file: Path | None) -> None:
+    """Raises `OptionsError` if a file cannot be written: before the work, not after it."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK)):
+        raise OptionsError(f"{option} {file} cannot be written: give a file in a directory that exists")
 
 
 # --- renamed and dropped options ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any, TextIO, TypeVar, assert_never
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from twinbus.cli.output import table
 from twinbus.demo.journal import MessageCounts, total_counts
 from twinbus.demo.progress import DemoOutput, OutputLine, ProgressSnapshot
 from twinbus.demo.run import DemoResult
+from twinbus.plain_text import first_few
 from twinbus.units import percent
 
 Result = TypeVar("Result")
@@ -23,33 +24,21 @@ LOST_SHOWN = 10
 
 def follow(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
     """Show a run while it goes on, and return its result; lines are written to `lines`."""
-    with closing(run):  # its processes end also when showing it is interrupted
-        console = Console(file=lines, highlight=False)
-        return _follow_live(run, console) if console.is_terminal else _follow_plainly(run, lines)
-
-
-def _follow_plainly(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
-    try:
-        while True:
-            output = next(run)
-            if isinstance(output, OutputLine):
-                lines.write(output.text + "\n")
-                lines.flush()
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-def _follow_live(run: Generator[DemoOutput, None, Result], console: Console) -> Result:
-    with Live(console=console, transient=True, refresh_per_second=10) as live:
+    console = Console(file=lines, highlight=False)
+    live = Live(console=console, transient=True, refresh_per_second=10) if console.is_terminal else None
+    with closing(run), live or nullcontext():  # its processes end also when showing it is interrupted
         try:
             while True:
                 output = next(run)
                 match output:
-                    case OutputLine(text):
+                    case OutputLine(text) if live is not None:
                         live.console.print(text, markup=False, no_wrap=True, overflow="ellipsis")
+                    case OutputLine(text):
+                        lines.write(text + "\n")
+                        lines.flush()
                     case ProgressSnapshot() as snapshot:
-                        live.update(_table(snapshot))
+                        if live is not None:
+                            live.update(_table(snapshot))
                     case _:
                         assert_never(output)
         except StopIteration as end:
@@ -82,7 +71,6 @@ def _table(snapshot: ProgressSnapshot) -> Table:
 
 
 def result_text(outcome: DemoResult) -> str:
-    """For people."""
     lost = [name for count in outcome.counts for name in count.lost]
     parts = ["\nWhat the processes wrote down:", _tally_table(outcome.counts), verdict(lost)]
     if outcome.ledger is not None:
@@ -115,8 +103,7 @@ def _tally_table(counts: Sequence[MessageCounts]) -> str:
 def verdict(lost: Sequence[str]) -> str:
     if not lost:
         return "Everything that was acknowledged has been received."
-    more = f" and {len(lost) - LOST_SHOWN} more" if len(lost) > LOST_SHOWN else ""
-    return f"LOST: {len(lost)} acknowledged messages never came: {', '.join(lost[:LOST_SHOWN])}{more}"
+    return f"LOST: {len(lost)} acknowledged messages never came: {first_few(lost, LOST_SHOWN)}"
 
 
 def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
@@ -141,5 +128,5 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _extra(usd: float) -> str:
-    """An amount that is nothing, or so little that it is best told with all its places."""
+    """Tiny amounts with all their places."""
     return f"${usd:.6f}" if usd >= 0.000_001 else "nothing"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_run import extra_text, outside_text, quarantine_text, refused_text
 from twinbus.errors import TwinbusError
@@ -26,7 +26,7 @@ class DrainLines:
     def show(self, progress: DrainProgress) -> None:
         pace = f"{progress.rate:,.0f}/s, {progress.tasks} tasks"
         if not sys.stderr.isatty():
-            say_note(f"{progress.gone:,} home, about {progress.left:,} left, {pace}")
+            note(f"{progress.gone:,} home, about {progress.left:,} left, {pace}")
             return
         if self._bar is None:
             self._bar = ProgressBar("").__enter__()
@@ -34,12 +34,12 @@ class DrainLines:
 
     def trouble(self, text: str) -> None:
         self.close()
-        say_note(text)
+        note(text)
 
     def finish(self, done: DrainResult) -> None:
         self.close()
         for index, reason in done.missing.items():
-            say_note(f"backlog queue {index} cannot be read: {reason}")
+            note(f"backlog queue {index} cannot be read: {reason}")
         say(result_text(done))
 
     def close(self) -> None:
@@ -53,20 +53,16 @@ class DrainJsonLines:
     """For programs: one JSON object a line on stdout, each with an `event`."""
 
     def show(self, progress: DrainProgress) -> None:
-        self._say("progress", progress.as_dict())
+        say_event("progress", progress.as_dict())
 
     def trouble(self, text: str) -> None:
-        self._say("trouble", {"text": text})
+        say_event("trouble", {"text": text})
 
     def finish(self, done: DrainResult) -> None:
-        self._say("finished", done.as_dict())
+        say_event("finished", done.as_dict())
 
     def close(self) -> None:
         pass
-
-    def _say(self, event: str, facts: dict[str, Any]) -> None:
-        say(json_text({"event": event} | facts))
-        sys.stdout.flush()
 
 
 def result_text(done: DrainResult) -> str:
@@ -98,11 +94,6 @@ def result_text(done: DrainResult) -> str:
     return "\n".join([*lines, *done.troubles])
 
 
-def say_note(text: str) -> None:
-    """On stderr."""
-    say(f"twinbus: {text}", err=True)
-
-
 # --- signals ---
 
 
@@ -110,7 +101,7 @@ class DrainTerminated(BaseException):
     """SIGTERM."""
 
 
-def interrupted(*_: object) -> None:
+def raise_terminated(*_: object) -> None:
     raise DrainTerminated
 
 

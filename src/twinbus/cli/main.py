@@ -65,8 +65,6 @@ class Interrupted(Exception):
 
 
 class Commands(PanelGroup):
-    """All commands."""
-
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from twinbus.cli.syphon_screens import Screen
+from twinbus.cli.output import note
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -43,13 +43,6 @@ def parse_address(text: str) -> ListenAddress:
     return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
 
 
-def check_file(file: Path) -> Path:
-    """Raises `OptionsError` for a file that cannot be written."""
-    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise OptionsError(f"--metrics-file takes a file in a folder that can be written to, got {file}")
-    return file
-
-
 def families(progress: Progress, names: PairNames) -> Families:
     """The metrics of a syphon and of its looks into the backlog, without those of a pairing."""
     from twinbus.client.core.own_syphon import status_of, with_look
@@ -68,7 +61,7 @@ def families(progress: Progress, names: PairNames) -> Families:
 
 
 @contextmanager
-def served(address: ListenAddress | None, look: Callable[[], Progress], names: PairNames) -> Iterator[None]:
+def serve_metrics(address: ListenAddress | None, look: Callable[[], Progress], names: PairNames) -> Iterator[None]:
     """Let Prometheus scrape the numbers while the block runs. Raises `TwinbusError` if the port cannot be had."""
     if address is None:
         yield
@@ -78,7 +71,7 @@ def served(address: ListenAddress | None, look: Callable[[], Progress], names: P
     try:
         server, thread = start_http_server(address.port, address.host, LiveMetrics(look, names))
     except (OSError, OverflowError) as error:
-        raise TwinbusError(f"--metrics: nobody can listen on {address}: {error}") from None
+        raise TwinbusError(f"--metrics: cannot listen on {address}: {error}") from None
     try:
         yield
     finally:
@@ -98,13 +91,13 @@ class LiveMetrics:
         return families(self._look(), self._names).collect()
 
 
-class MetricsFile(Screen):
+class MetricsFile:
     """The numbers in a file, for the textfile collector of node_exporter: always whole, and left there at the end."""
 
-    def __init__(self, file: Path, names: PairNames, complain: Callable[[str], None]) -> None:
+    def __init__(self, file: Path, names: PairNames) -> None:
         self._file = file
         self._names = names
-        self._complain: Callable[[str], None] | None = complain
+        self._has_complained = False
 
     def show(self, progress: Progress) -> None:
         from prometheus_client import generate_latest
@@ -113,9 +106,9 @@ class MetricsFile(Screen):
         try:
             self._write(text)
         except OSError as error:  # messages still come home
-            if self._complain is not None:
-                self._complain(f"{self._file} cannot be written: {error.strerror}")
-                self._complain = None
+            if not self._has_complained:
+                note(f"{self._file} cannot be written: {error.strerror}")
+                self._has_complained = True
 
     def _write(self, text: bytes) -> None:
         draft = self._file.with_name(f".{self._file.name}.{os.getpid()}.{threading.get_ident()}")

@@ -152,25 +152,6 @@ def one(side: str, given: str | None, config: Path | None, credential: str | Non
     return reach(choice, credential)
 
 
-def both(
-    primary: str | None, secondary: str | None, config: Path | None, credential: str | None = None
-) -> tuple[Namespace, Namespace]:
-    """The two namespaces; raises `OptionsError` saying what is missing or wrong, and never a key."""
-    given = zip(SIDES, (primary, secondary), strict=True)
-    choices = {side: choose(side, text, config, credential) for side, text in given}
-    missing = [side for side, choice in choices.items() if choice is None]
-    if missing:
-        options = " and ".join(f"--{side} (or TWINBUS_{side.upper()})" for side in missing)
-        raise OptionsError(f"which namespaces? give {options}, or a {CONFIG_FILE} with [primary] and [secondary]")
-    known = [choice for choice in choices.values() if choice is not None]
-    refuse_useless_credential(credential, *known)
-    here, there = map(reach, known)
-    if here.address == there.address:
-        origins = " and ".join(choice.origin for choice in known)
-        raise OptionsError(f"{origins} are the same namespace, {here.address}: pair two different ones")
-    return here, there
-
-
 def refuse_useless_credential(given: str | None, *choices: NamespaceChoice) -> None:
     """Raises `OptionsError` if `--credential` was typed and every side has a key: one of the two is a mistake."""
     if given is not None and all(_has_key(choice) for choice in choices):
@@ -232,14 +213,6 @@ def _identity_for(choice: NamespaceChoice) -> CachedCredential:
             "a connection string with a key"
         )
     return identity(choice.credential)
-
-
-def name_of(primary: Namespace, given: str | None) -> str:
-    """What the backlog queues of a primary are called by; raises `OptionsError` if nobody says it."""
-    name = given or primary.name
-    if name is None:
-        raise OptionsError(f"{primary.address} does not contain its name: give --primary-name")
-    return name
 
 
 def timeout_s(text: str, option: str = "--timeout") -> float:

@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.plain_text import harmless, on_one_line, shown, without, without_keys
 from twinbus.units import utc_time
 
@@ -56,6 +57,11 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     typer.echo(shown(hidden), err=err, nl=nl)
 
 
+def say_event(event: str, facts: Mapping[str, Any]) -> None:
+    """Write one of the JSON lines of a command that goes on for a while."""
+    say(json_text({"event": event, **facts}))
+
+
 def note(text: str) -> None:
     """Write one line on stderr, whatever is in the text."""
     typer.echo(f"twinbus: {error_line(text)}", err=True)
@@ -71,9 +77,21 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def confirm_or_exit(question: str, refused: str) -> None:
+    """Ends with 3, and the note `refused`, if the answer is no."""
+    if not confirm(question):
+        note(refused)
+        raise typer.Exit(ExitCode.NOT_ALL)
+
+
 def error_line(text: str) -> str:
     """One line, whatever an argument, a file name or a server said."""
     return on_one_line(without_keys(text, _typed), ERROR_LENGTH_MAX)
+
+
+def or_dash(value: object) -> str:
+    """One line, or a dash for None."""
+    return "-" if value is None else on_one_line(str(value))
 
 
 def traceback_text(text: str) -> str:

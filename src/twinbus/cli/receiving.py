@@ -13,8 +13,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from twinbus.amqp.types import text_of as text_of_name
+from twinbus.cli.output import or_dash
 from twinbus.errors import TwinbusError
-from twinbus.plain_text import harmless, on_one_line
+from twinbus.plain_text import harmless
 from twinbus.units import utc_time
 
 if TYPE_CHECKING:
@@ -238,26 +239,28 @@ def _plain(value: Any, depth: int = 0) -> Any:
 def text_of(message: ServiceBusReceivedMessage) -> str:
     """A head line, what else there is to know, and the body."""
     facts = document(message)
-    lines = [f"#{facts['sequence_number']}  {_word(facts['message_id'])}  {facts['enqueued_at'] or ''}".rstrip()]
-    lines += [f"  {name.replace('_', ' '):<16} {_word(facts[name])}" for name in ("session_id", *FIELDS) if facts[name]]
+    lines = [f"#{facts['sequence_number']}  {or_dash(facts['message_id'])}  {facts['enqueued_at'] or ''}".rstrip()]
+    lines += [
+        f"  {name.replace('_', ' '):<16} {or_dash(facts[name])}" for name in ("session_id", *FIELDS) if facts[name]
+    ]
     if facts["delivery_count"]:
         lines.append(f"  {'delivered before':<16} {facts['delivery_count']}")
     if facts["dead_letter_reason"] or facts["dead_letter_description"]:
         why = ": ".join(filter(None, (facts["dead_letter_reason"], facts["dead_letter_description"])))
-        lines.append(f"  {'dead letter':<16} {_word(why)}")
-    lines += [f"  {'property':<16} {_word(name)} = {_word(each)}" for name, each in (facts["properties"] or {}).items()]
-    lines += [f"  {'unreadable':<16} {_word(name)}: {_word(why)}" for name, why in facts.get("unreadable", {}).items()]
-    return "\n".join([*lines, *_shown(message)])
+        lines.append(f"  {'dead letter':<16} {or_dash(why)}")
+    lines += [
+        f"  {'property':<16} {or_dash(name)} = {or_dash(each)}" for name, each in (facts["properties"] or {}).items()
+    ]
+    lines += [
+        f"  {'unreadable':<16} {or_dash(name)}: {or_dash(why)}" for name, why in facts.get("unreadable", {}).items()
+    ]
+    return "\n".join([*lines, *_body_lines(message)])
 
 
-def _shown(message: ServiceBusReceivedMessage) -> list[str]:
+def _body_lines(message: ServiceBusReceivedMessage) -> list[str]:
     """The body, without anything that could harm a terminal."""
     data = body_bytes(message)
     letters = data[:BODY_SHOWN].decode("utf-8", "replace")
     text = harmless(letters, kept="\n\t")
     more = [f"  ... and {len(data) - BODY_SHOWN:,} bytes more: --body has all"] if len(data) > BODY_SHOWN else []
     return [*(f"  {line}" for line in text.splitlines()), *more]
-
-
-def _word(value: object) -> str:
-    return "-" if value is None else on_one_line(str(value))

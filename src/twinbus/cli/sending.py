@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+from twinbus.cli.arguments import check_range
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ class BodySource:
     def __post_init__(self) -> None:
         if self.body is not None and (self.file is not None or self.by_lines):
             raise OptionsError("the body is given twice: as an argument, or with --file or --lines, not both")
-        if not 1 <= self.count <= COUNT_MAX:
-            raise OptionsError(f"--repeat must be from 1 to {COUNT_MAX}, got {self.count}")
+        check_range("--repeat", self.count, 1, COUNT_MAX)
         if self.body is None and self.file is None and not self.by_lines and sys.stdin.isatty():
             raise OptionsError("what is to be sent? give a body, or --file FILE, or lines on the standard input")
         if self.file is not None and self.file != STDIN and not self.file.is_file():
@@ -208,12 +208,8 @@ class MessageTemplate:
         return text.replace(NUMBER, str(number)) if text is not None and self.is_numbered else text
 
 
-def parse_properties(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=text` and `name:=5`, `name:=true`; raises `OptionsError`."""
-    return dict(map(_parse_property, texts))
-
-
-def _parse_property(text: str) -> tuple[str, Any]:
+def parse_property(text: str) -> tuple[str, Any]:
+    """`name=text`, or `name:=5` and `name:=true`; raises `OptionsError`."""
     name, equals, value = text.partition("=")
     is_json = name.endswith(":")
     name = name.removesuffix(":").strip()

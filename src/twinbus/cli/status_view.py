@@ -61,7 +61,7 @@ def as_dict(
     facts = seen.as_dict()
     verdicts = [entity_health(entity, checks).value for entity in seen.entities]
     facts["entities"] = [each | {"verdict": word} for each, word in zip(facts["entities"], verdicts, strict=True)]
-    before = _remembered(seen, memory)
+    before = _last_known_backlog(seen, memory)
     return {
         "verdict": judgement.health.value,
         "exit_code": int(exit_code(judgement.health)),
@@ -155,13 +155,13 @@ def _works(entity: EntityReport, check: Check, now: float, memory: EarlierLooks)
 # --- the backlog ---
 
 
-def _remembered(seen: Inspection, memory: EarlierLooks) -> Inspection | None:
+def _last_known_backlog(seen: Inspection, memory: EarlierLooks) -> Inspection | None:
     """An earlier look into the backlog, if this one could not look."""
     return memory.backlog if seen.waiting_at_least is None else None
 
 
 def _backlog(seen: Inspection, memory: EarlierLooks, *, show_all: bool) -> Iterator[str]:
-    before = _remembered(seen, memory)
+    before = _last_known_backlog(seen, memory)
     shown = seen if before is None else before
     rows = [*map(_row, shown.queues), *map(_extra_row, shown.extra)]
     queues = (*shown.queues, *shown.extra)

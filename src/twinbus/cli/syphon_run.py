@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from twinbus.cli.output import table
 from twinbus.cli.signals import on_signals
-from twinbus.plain_text import on_one_line
+from twinbus.plain_text import first_few, on_one_line
 
 if TYPE_CHECKING:
-    from twinbus.cli.syphon_screens import Screens
+    from twinbus.cli.metrics_export import MetricsFile
+    from twinbus.cli.syphon_screens import Screen
     from twinbus.syphon import Alert, Progress, Syphon
     from twinbus.syphon.dry_run import DryRun, MessageGroup
 
@@ -55,10 +56,13 @@ class SyphonRun:
     SIGUSR1 pauses, and the next one goes on; SIGUSR2 goes on too, and changes nothing if it is not paused.
     """
 
-    def __init__(self, make: Callable[[Callable[[Alert], None]], Syphon], screen: Screens) -> None:
-        """`make` is given who hears the syphon's alerts."""
-        self._syphon = self.syphon = make(self._on_alert)
+    def __init__(
+        self, make: Callable[[Callable[[Alert], None]], Syphon], screen: Screen, metrics: MetricsFile | None
+    ) -> None:
+        """`make` gets what takes the syphon's alerts."""
+        self.syphon = make(self._on_alert)
         self._screen = screen
+        self._metrics = metrics
         self.problem: str | None = None
         """Why order is not known, if that ended it."""
         self._ending: Ending | None = None
@@ -85,11 +89,13 @@ class SyphonRun:
                 self._screen.close()
 
     async def _follow(self) -> tuple[Ending, Progress]:
-        syphon = self._syphon
+        syphon = self.syphon
         async with syphon:
             counting = asyncio.create_task(self._count())
             async for progress in syphon.progress(self._screen.every_s):
                 self._screen.show(progress)
+                if self._metrics is not None:
+                    self._metrics.show(progress)
                 is_calm = progress.held == 0  # those of the canary are counted when the backlog has let them go
                 if progress.state == AFTER_CANARY and is_calm and self._ending is None:
                     self._after_canary(progress.moved)
@@ -108,14 +114,10 @@ class SyphonRun:
         pause_s = COUNT_AGAIN_S[0]
         while True:
             with contextlib.suppress(ConnectionFailed):
-                if await self._syphon.count() is not None:
+                if await self.syphon.count() is not None:
                     return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, COUNT_AGAIN_S[1])
-
-    def look(self) -> Progress:
-        """How far it is; any thread may look."""
-        return self._syphon.current_progress()
 
     def _on_alert(self, alert: Alert) -> None:
         if alert.name == ORDER_UNKNOWN:
@@ -130,17 +132,17 @@ class SyphonRun:
         if self._ending is not None and number:
             os._exit(128 + number)
         self._ending = self._ending or ending
-        self._stopping = asyncio.get_running_loop().create_task(self._syphon.stop())
+        self._stopping = asyncio.get_running_loop().create_task(self.syphon.stop())
 
     def _pause_or_resume(self) -> None:
-        if self._syphon.current_progress().state in (PAUSED, AFTER_CANARY):
+        if self.syphon.current_progress().state in (PAUSED, AFTER_CANARY):
             self._go_on()
         else:
-            self._syphon.pause()
+            self.syphon.pause()
 
     def _go_on(self) -> None:
         self._forget_question()
-        self._syphon.resume()
+        self.syphon.resume()
 
     # --- after the first ones ---
 
@@ -175,7 +177,8 @@ def quarantine_text(count: int) -> str:
     """What to do with messages that did not come home and will not by themselves."""
     from twinbus.syphon.backlog_scan import QUARANTINED_MAX
 
-    many = f"{count:,} or more messages are" if count >= QUARANTINED_MAX else f"{count:,} message{_s(count)}"
+    exactly = "1 message is" if count == 1 else f"{count:,} messages are"
+    many = f"{count:,} or more messages are" if count >= QUARANTINED_MAX else exactly
     return f"{many} in quarantine: twinbus syphon quarantine list shows, redrive sends home, discard throws away"
 
 
@@ -183,21 +186,14 @@ def outside_text(count: int) -> str:
     """Messages that nobody was told to move."""
     from twinbus.syphon.backlog_scan import UNLISTED_MAX
 
-    many = f"{count:,} or more messages stay" if count >= UNLISTED_MAX else f"{count:,} message{_stay(count)}"
+    exactly = "1 message stays" if count == 1 else f"{count:,} messages stay"
+    many = f"{count:,} or more messages stay" if count >= UNLISTED_MAX else exactly
     return f"{many} in the backlog, for entities that were not named: twinbus syphon --dry-run shows which"
-
-
-def _stay(count: int) -> str:
-    return " stays" if count == 1 else "s stay"
-
-
-def _s(count: int) -> str:
-    return " is" if count == 1 else "s are"
 
 
 def extra_text(indexes: Sequence[int]) -> str:
     """Messages lay where nobody expected them."""
-    named = ", ".join(map(str, indexes[:5])) + (f" and {len(indexes) - 5} more" if len(indexes) > 5 else "")
+    named = first_few([str(index) for index in indexes], 5)
     return f"messages were in backlog queues beyond --queues: {named}; a sender elsewhere has more of them than that"
 
 

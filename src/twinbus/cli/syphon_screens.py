@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import say, say_event
 from twinbus.cli.syphon_run import AFTER_CANARY
 from twinbus.plain_text import on_one_line
 
@@ -34,45 +34,9 @@ class Screen:
         pass
 
 
-def screen_for(as_json: bool) -> Screens:
+def screen_for(as_json: bool) -> Screen:
     """JSON lines if somebody asked for them; else a bar if stderr is a terminal, and plain lines if it is not."""
-    screen: Screen = SyphonJsonLines() if as_json else TerminalScreen() if sys.stderr.isatty() else SyphonLines()
-    return Screens([screen])
-
-
-class Screens:
-    """Several at once."""
-
-    def __init__(self, screens: list[Screen]) -> None:
-        self._screens = screens
-
-    @property
-    def every_s(self) -> float:
-        return min([screen.every_s for screen in self._screens])
-
-    @property
-    def can_ask(self) -> bool:
-        return any(screen.can_ask for screen in self._screens)
-
-    def add(self, screen: Screen) -> None:
-        self._screens.append(screen)
-
-    def show(self, progress: Progress) -> None:
-        for screen in self._screens:
-            screen.show(progress)
-
-    def alert(self, alert: Alert) -> None:
-        for screen in self._screens:
-            screen.alert(alert)
-
-    def ask(self, question: str) -> None:
-        for screen in self._screens:
-            if screen.can_ask:
-                screen.ask(question)
-
-    def close(self) -> None:
-        for screen in self._screens:
-            screen.close()
+    return SyphonJsonLines() if as_json else TerminalScreen() if sys.stderr.isatty() else SyphonLines()
 
 
 class SyphonJsonLines(Screen):
@@ -94,17 +58,16 @@ class SyphonJsonLines(Screen):
         if self._standstill.goes_on(progress):
             if self._standstill.is_due(since_s):
                 self._shown_s, self._shown = progress.seconds, facts
-                self.say("waiting", _waiting(progress))
+                down = [each.path for each in progress.destinations if each.reason is not None]
+                waiting = {"seconds": progress.seconds, "down": down, "moved": progress.moved, "left": progress.left}
+                say_event("waiting", waiting)
         elif since_s >= 0.9 * (self.idle_s if facts == self._shown else self.every_s):
             self._shown_s, self._shown = progress.seconds, facts
             self._standstill.begin(progress)
-            self.say("progress", progress.as_dict())
+            say_event("progress", progress.as_dict())
 
     def alert(self, alert: Alert) -> None:
-        self.say("alert", alert._asdict())
-
-    def say(self, event: str, facts: dict[str, Any]) -> None:
-        say(json_text({"event": event} | facts))
+        say_event("alert", alert._asdict())
 
 
 class StallReporter:
@@ -138,11 +101,6 @@ class StallReporter:
         return progress.state, progress.moved, progress.refused, progress.expired, progress.troubles, down
 
 
-def _waiting(progress: Progress) -> dict[str, Any]:
-    down = [each.path for each in progress.destinations if each.reason is not None]
-    return {"seconds": progress.seconds, "down": down, "moved": progress.moved, "left": progress.left}
-
-
 def _changing_facts(progress: Progress) -> tuple[object, ...]:
     """What changes only if something happens."""
     counts = progress.received, progress.moved, progress.refused, progress.expired, progress.released, progress.held
@@ -173,7 +131,8 @@ class SyphonLines(Screen):
         else:
             self._standstill.begin(progress)
         self._shown_s, self._shown = progress.seconds, facts
-        say(progress_line(progress), err=True)
+        left = "" if progress.left is None else f", about {progress.left:,} left"
+        say(f"twinbus: {progress.state}: {progress.moved:,} home{left}, {progress.rate:,.0f}/s", err=True)
 
     def alert(self, alert: Alert) -> None:
         say(alert_line(alert), err=True)
@@ -206,11 +165,6 @@ class TerminalScreen(Screen):
 
     def close(self) -> None:
         self._bar.hide()
-
-
-def progress_line(progress: Progress) -> str:
-    left = "" if progress.left is None else f", about {progress.left:,} left"
-    return f"twinbus: {progress.state}: {progress.moved:,} home{left}, {progress.rate:,.0f}/s"
 
 
 def alert_line(alert: Alert) -> str:

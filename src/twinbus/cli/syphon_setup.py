@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class SyphonEnds(NamedTuple):
-    """The two ends of a syphon."""
-
     primary: Dial
     secondary: Dial
     names: PairNames
@@ -31,7 +29,6 @@ class SyphonEnds(NamedTuple):
     queue_count: int
 
     def search(self, attempt_s: float) -> QueueDiscovery:
-        """A search for backlog queues."""
         from twinbus.syphon.queue_discovery import QueueDiscovery
 
         return QueueDiscovery(self.secondary, self.names.primary, self.queue_count, attempt_s=attempt_s)
@@ -43,7 +40,7 @@ def ends_of(primary: Namespace, secondary: Namespace, backlog: BacklogArguments,
     return SyphonEnds(primary.dial(attempt_s), secondary.dial(attempt_s), names, backlog.queues)
 
 
-async def watchful(ends: SyphonEnds, options: SyphonOptions, queues: Sequence[int] | None) -> SyphonOptions:
+async def watch_order(ends: SyphonEnds, options: SyphonOptions, queues: Sequence[int] | None) -> SyphonOptions:
     """Options with which a message stops the syphon if its order is not known; raises if one is in sight already."""
     from twinbus.syphon.backlog_scan import first_order_problem
     from twinbus.syphon.pace import Pace
@@ -73,18 +70,12 @@ def not_in_order(problem: str) -> TwinbusError:
 
 
 async def queues_of(ends: SyphonEnds, search: QueueDiscovery) -> Sequence[int] | None:
-    """Those to empty; None if the secondary does not answer yet."""
-    found = await _present(search)
-    return None if found is None else usable(ends.names.primary, found)
-
-
-async def _present(search: QueueDiscovery) -> DiscoveredQueues | None:
-    """Which queues are there; None if the secondary does not answer now: the syphon will wait for it."""
+    """Those to empty; None if the secondary does not answer now: the syphon will wait for it."""
     from twinbus.syphon.queue_discovery import FOR_GOOD
     from twinbus.transport.failures import ConnectionFailed
 
     try:
-        return await search.search()
+        return require_queues(ends.names.primary, await search.search())
     except ConnectionFailed as error:
         if error.failure.kind in FOR_GOOD:
             raise TwinbusError(f"the secondary refuses: {error.failure}") from None
@@ -92,7 +83,7 @@ async def _present(search: QueueDiscovery) -> DiscoveredQueues | None:
         return None
 
 
-def usable(name: str, found: DiscoveredQueues) -> Sequence[int]:
+def require_queues(name: str, found: DiscoveredQueues) -> Sequence[int]:
     """The queues to empty; raises `TwinbusError` if there is none."""
     if found.queues:
         if found.missing:
@@ -144,9 +135,9 @@ async def check_names(ends: SyphonEnds, options: SyphonOptions, queues: Sequence
         return None
 
 
-def unknown_text(check: EntityCheck, primary: str) -> str | None:
+def unknown_text(check: EntityCheck | None, primary: str) -> str | None:
     """That names are wrong; None: none is known to be."""
-    if not check.unknown:
+    if check is None or not check.unknown:
         return None
     named = ", ".join(check.unknown)
     return (
@@ -159,14 +150,14 @@ def unchecked_texts(check: EntityCheck | None, primary: str, met: Sequence[str])
     known = {path.casefold() for path in met}
     unchecked = {} if check is None else check.unanswered
     return [
-        f"whether {primary} has an entity {name} cannot be told, and no message was for it: {why}"
+        f"unknown whether {primary} has an entity {name}, and no message was for it: {why}"
         for name, why in unchecked.items()
         if name.casefold() not in known
     ]
 
 
 def raise_if_unknown(check: EntityCheck | None, primary: str) -> None:
-    text = None if check is None else unknown_text(check, primary)
+    text = unknown_text(check, primary)
     if text is not None:
         raise TwinbusError(text)
 

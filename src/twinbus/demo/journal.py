@@ -71,8 +71,6 @@ PRIMARY = "primary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCounts:
-    """What became of the messages for one entity."""
-
     entity: str
     sent: int
     """Different messages that the sender tried to send."""

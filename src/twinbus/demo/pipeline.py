@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 HORIZON_MIN = 1
 
 
-def drained(spark: SparkSession, ledger: Path) -> DrainResult:
-    """Bring the whole backlog home."""
+def drain_backlog(spark: SparkSession, ledger: Path) -> DrainResult:
     from twinbus.spark.access import Access
     from twinbus.spark.drain.drain import drain
     from twinbus.spark.drain.options import DrainOptions
@@ -47,7 +46,6 @@ def drained(spark: SparkSession, ledger: Path) -> DrainResult:
 
 
 def findings_in(spark: SparkSession, ledger: Path, store: Path | None = None) -> Findings:
-    """Everything that the ledger says so far."""
     from twinbus.cost.prices import load_prices
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.jobs.analysis import analyse
@@ -63,7 +61,7 @@ def rehearse(spark: SparkSession, ledger: Path) -> None:
         findings_in(spark, ledger, ledger.with_name("rehearsal"))
 
 
-def in_short(found: Findings) -> dict[str, Any]:
+def summary_of(found: Findings) -> dict[str, Any]:
     """What the demo shows of them; the page has everything."""
     said = found.as_dict()
     return {
@@ -85,7 +83,7 @@ _RULES: tuple[Any, ...] = ("documents", "full")
 
 def answer(spark: SparkSession, request: str, ledger: Path, report: Path) -> dict[str, Any]:
     if request == "drain":
-        done = drained(spark, ledger)
+        done = drain_backlog(spark, ledger)
         if done.ending != "empty":
             raise TwinbusError(f"the backlog did not come home: {'; '.join(done.troubles) or 'nothing moved any more'}")
         return done.as_dict()
@@ -93,7 +91,7 @@ def answer(spark: SparkSession, request: str, ledger: Path, report: Path) -> dic
 
     found = findings_in(spark, ledger)
     report.write_text(page(found), encoding="utf-8")
-    return in_short(found)
+    return summary_of(found)
 
 
 def main(ledger: Path, report: Path) -> None:

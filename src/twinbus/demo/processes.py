@@ -26,7 +26,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """A signal that comes inside the block is taken when it ends: no process is started and then not known about."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,7 +51,7 @@ class DemoProcesses:
         self._reaper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> DemoProcesses:
-        with _uninterrupted():
+        with _defer_signals():
             self._reaper = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-I", reaper.__file__, str(self.folder)],
                 stdin=subprocess.PIPE,
@@ -64,7 +64,7 @@ class DemoProcesses:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with _uninterrupted():
+        with _defer_signals():
             for process in self._processes:
                 _kill_group(process)
             for process in self._processes:
@@ -91,7 +91,7 @@ class DemoProcesses:
     ) -> DemoProcess:
         """Run a module of twinbus in a process of its own; what it prints goes to files in the folder."""
         out, err = self.folder / f"{name}.out", self.folder / f"{name}.err"
-        with out.open("wb") as stdout, err.open("wb") as stderr, _uninterrupted():
+        with out.open("wb") as stdout, err.open("wb") as stderr, _defer_signals():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", *arguments],
                 stdin=stdin,
@@ -161,8 +161,6 @@ def _wait_for_group(group: int) -> None:
 
 
 class DemoProcess:
-    """One process."""
-
     def __init__(self, name: str, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self.name = name
         self._process = process

@@ -14,15 +14,11 @@ EVENT_LENGTH_MAX = 110
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """A line to print."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityProgress:
-    """The counts of one entity so far."""
-
     entity: str
     kind: str
     is_failed_over: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +26,7 @@ BATCH_SIZE = 100
 
 def receive_all(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     """Returns when the entity is empty."""
-    receive = {"queue": _receive_queue, "session queue": _receive_sessions, "topic": _receive_topic}[entity.kind]
+    receive = _receive_sessions if entity.kind == "session queue" else _receive_queue
     with Namespace.from_connection_string(connection_string).admin_client() as admin:
         receive(connection_string, entity, journal)
         while not _is_empty(admin, entity):
@@ -43,12 +42,10 @@ def _is_empty(admin: ServiceBusAdministrationClient, entity: DemoEntity) -> bool
 
 def _receive_queue(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     with ServiceBusClient.from_connection_string(connection_string) as client:
-        _receive(lambda: client.get_queue_receiver(entity.name), entity, journal)
-
-
-def _receive_topic(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
-    with ServiceBusClient.from_connection_string(connection_string) as client:
-        _receive(lambda: client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
+        if entity.kind == "topic":
+            _receive(client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
+        else:
+            _receive(client.get_queue_receiver(entity.name), entity, journal)
 
 
 def _receive_sessions(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
@@ -70,22 +67,17 @@ def _receive_some_sessions(connection_string: str, entity: DemoEntity, journal: 
 def _receive_session(client: ServiceBusClient, entity: DemoEntity, journal: JournalWriter) -> bool:
     """Receive one whole session; False if no session has a message."""
     try:
-        _receive(
-            lambda: client.get_queue_receiver(
-                entity.name,
-                session_id=NEXT_AVAILABLE_SESSION,
-                max_wait_time=NOTHING_WAIT_S,
-            ),
-            entity,
-            journal,
+        session = client.get_queue_receiver(
+            entity.name, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=NOTHING_WAIT_S
         )
+        _receive(session, entity, journal)
     except OperationTimeoutError:
         return False
     return True
 
 
-def _receive(opened: Callable[[], ServiceBusReceiver], entity: DemoEntity, journal: JournalWriter) -> None:
-    with opened() as receiver:
+def _receive(opened: ServiceBusReceiver, entity: DemoEntity, journal: JournalWriter) -> None:
+    with opened as receiver:
         while messages := receiver.receive_messages(max_message_count=BATCH_SIZE, max_wait_time=NOTHING_WAIT_S):
             for message in messages:
                 receiver.complete_message(message)

@@ -32,8 +32,6 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The result of the demo."""
-
     counts: list[MessageCounts]
     """By the journals of the processes."""
     ledger: dict[str, Any] | None

@@ -97,7 +97,7 @@ class CanaryFinder:
     """Finds the canaries of one drill in one queue or subscription of the primary. Raises `ConnectionFailed`."""
 
     def __init__(
-        self, dial: Dial, path: str, drill: str, session: str | None, attempt_s: float, *, rereads: bool = False
+        self, dial: Dial, path: str, drill: str, session: str | None, attempt_s: float, *, rereads: bool
     ) -> None:
         """`path` is a queue, or a subscription as `topic/Subscriptions/name`.
 

@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from twinbus.client.aio.client import PairedServiceBusClient
 from twinbus.client.sdk.failures import one_line
 from twinbus.drill.canaries import MARK, CanaryFinder, canaries_in
+from twinbus.drill.changes import ReportLine
 from twinbus.drill.measures import CanaryAccepted, Event, LeftBehind, NotLooked, OthersReceive, Seen, SentHome
 from twinbus.drill.plan import DrillPlan
 from twinbus.errors import TwinbusError
@@ -30,8 +31,6 @@ HASTE_S = 10.0
 SURVEY_S, TAKE_S = 20.0, 30.0
 """How long the backlog is looked through, and how long canaries are taken away."""
 BATCH = 100
-
-ReportLine = Callable[[str], None]
 
 
 class CanaryCollector:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from os import getpid
 from pathlib import Path
 from time import monotonic
@@ -84,7 +85,9 @@ class DrillChanges:
         try:
             await self.lift()
             if self._has_subscription:
-                await self._insist(self._remove_subscription, f"subscription {self.subscription} cannot be removed")
+                path, name = self._plan.target.path, str(self.subscription)
+                remove = partial(self._admin.remove_subscription, path, name)
+                await self._insist(remove, f"subscription {name} cannot be removed")
             is_put_back = True
         finally:
             self._keeper.close(is_put_back=is_put_back)
@@ -92,9 +95,6 @@ class DrillChanges:
     async def _begin(self) -> None:
         await self.injection.begin()
         self._keeper.add(**self.injection.facts())
-
-    async def _remove_subscription(self) -> None:
-        await self._admin.remove_subscription(self._plan.target.path, str(self.subscription))
 
     async def _insist(self, act: Callable[[], Awaitable[None]], what: str) -> float:
         problem: TwinbusError | None = None

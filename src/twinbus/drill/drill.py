@@ -13,7 +13,7 @@ from twinbus.client.aio.client import PairedServiceBusClient
 from twinbus.client.reporting.events import PairEvent
 from twinbus.drill.canaries import CanarySender, CanaryTemplate
 from twinbus.drill.canary_collector import CanaryCollector
-from twinbus.drill.changes import DrillChanges, NotPutBack
+from twinbus.drill.changes import DrillChanges, NotPutBack, ReportLine
 from twinbus.drill.entity_admin import EntityAdministration
 from twinbus.drill.measures import CanaryAccepted, CanaryRaised, Event, FaultLifted, FaultOrdered, measure
 from twinbus.drill.plan import DrillPlan
@@ -21,13 +21,11 @@ from twinbus.drill.report import DrillResult
 from twinbus.errors import TwinbusError
 from twinbus.units import exact_duration
 
-TOLD_NEWS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
+REPORTED_EVENTS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
 COUNT_EVERY_S = 5.0
 LOOK_S = 0.05
 FIRST_WORD_S = 30.0
 """How long to wait for the result of the first canary."""
-
-ReportLine = Callable[[str], None]
 
 
 class Drill:
@@ -58,18 +56,18 @@ class Drill:
         plan = self._plan
         bus = PairedServiceBusClient(plan.primary, plan.pairing)
         async with EntityAdministration(plan.primary, self._options.timeout_s) as admin, bus:
-            for name in TOLD_NEWS:
+            for name in REPORTED_EVENTS:
                 bus.on(name, self._on_event)
             changes = DrillChanges(plan, self.name, admin, self._notes, self._report)
             try:
-                taken_back = await self._through(bus, changes)
+                taken_back = await self._run_steps(bus, changes)
             finally:
                 await self._finish(changes)
         return self._outcome(changes, taken_back)
 
     # --- steps ---
 
-    async def _through(self, bus: PairedServiceBusClient, changes: DrillChanges) -> int:
+    async def _run_steps(self, bus: PairedServiceBusClient, changes: DrillChanges) -> int:
         """How many canaries were taken back."""
         target = self._plan.target
         await changes.make_room()
@@ -145,7 +143,7 @@ class Drill:
     async def _finish(self, changes: DrillChanges) -> None:
         finishing = asyncio.create_task(changes.finish())
         try:
-            await _whole(finishing)
+            await _finish_uncancelled(finishing)
         except NotPutBack as error:
             self.is_put_back = False
             self._troubles.append(str(error))
@@ -187,7 +185,7 @@ class Drill:
         )
 
 
-async def _whole(task: asyncio.Task[None]) -> None:
+async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
     """Wait for the end of it, also if whoever waits is cancelled meanwhile."""
     try:
         await asyncio.shield(task)

@@ -88,7 +88,7 @@ class ByStatus:
 
 
 async def control_for(
-    namespace: Namespace, options: DrillOptions, target: DrilledEntity, given: Path | None = None
+    namespace: Namespace, options: DrillOptions, target: DrilledEntity, given: Path | None
 ) -> Path | None:
     """The control socket to use, None: the status is to be changed; raises `TwinbusError` if neither can do it."""
     control = None if options.by_status else await _control_of(namespace, given)

@@ -75,7 +75,6 @@ class DrillOptions:
 
     @property
     def outage_s(self) -> float:
-        """How long the fault lasts."""
         return self.failover_interval_s + LONGER_S if self.length_s is None else self.length_s
 
     @property

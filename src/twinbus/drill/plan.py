@@ -36,9 +36,7 @@ class DrillPlan:
         return "status" if self.control is None else "control"
 
 
-async def make_plan(
-    primary: Namespace, secondary: Namespace, options: DrillOptions, control: Path | None = None
-) -> DrillPlan:
+async def make_plan(primary: Namespace, secondary: Namespace, options: DrillOptions, control: Path | None) -> DrillPlan:
     """Reads, and changes nothing. Raises `OptionsError` or `TwinbusError` if the drill cannot be done."""
     name = options.primary_name or primary.name
     if name is None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from twinbus.drill.injection import Way
 from twinbus.drill.measures import Finding, Limits, Measures, check_limits, passes
-from twinbus.plain_text import in_markdown
+from twinbus.plain_text import first_few, in_markdown
 from twinbus.units import clock_time, measured_duration, utc_time
 
 LOST_SHOWN = 10
@@ -24,7 +25,7 @@ class DrillResult:
     primary: str
     secondary: str
     fault: str
-    way: Literal["status", "control"]
+    way: Way
     length_s: float
     measures: Measures
     limits: Limits
@@ -98,8 +99,7 @@ def remarks(outcome: DrillResult) -> Iterator[str]:
     if measures.taken:
         yield f"{measures.taken} canaries were not seen at home: somebody else receives there and has probably had them"
     if measures.lost:
-        more = f" and {len(measures.lost) - LOST_SHOWN} more" if len(measures.lost) > LOST_SHOWN else ""
-        yield f"LOST: {', '.join(measures.lost[:LOST_SHOWN])}{more}"
+        yield f"LOST: {first_few(measures.lost, LOST_SHOWN)}"
     yield from outcome.troubles
 
 

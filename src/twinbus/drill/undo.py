@@ -14,11 +14,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from twinbus.client.namespace import Namespace
 from twinbus.drill.entity_admin import EntityAdministration
-from twinbus.drill.injection import clear_fault, put_status_back
+from twinbus.drill.injection import Way, clear_fault, put_status_back
 from twinbus.errors import TwinbusError
 from twinbus.own_files import make_own_folder, open_own
 
@@ -39,7 +39,7 @@ class ChangeRecord:
     address: str
     """Of the primary."""
     entity: str
-    way: Literal["status", "control"]
+    way: Way
     began_at: str
     was: str = ""
     """The status before."""
@@ -134,16 +134,17 @@ async def _undo(
     path: Path, note: ChangeRecord, is_running: bool, primary: Namespace | None, attempt_s: float
 ) -> Undone:
     if is_running:
-        return _undone(note, False, f"its drill is running, in process {note.pid}: Ctrl-C or SIGTERM ends it cleanly")
+        text = f"its drill is running, in process {note.pid}: Ctrl-C or SIGTERM ends it cleanly"
+        return Undone(note.drill, note.entity, False, text)
     try:
         if note.control:
             await clear_fault(Path(note.control), note.fault_id, note.entity)
         if note.was or note.subscription:
-            await _put_back(note, _right(note, primary), attempt_s)
+            await _put_back(note, _namespace_of(note, primary), attempt_s)
     except TwinbusError as error:
-        return _undone(note, False, str(error))
+        return Undone(note.drill, note.entity, False, str(error))
     path.unlink(missing_ok=True)
-    return _undone(note, True, "is as it was before the drill")
+    return Undone(note.drill, note.entity, True, "is as it was before the drill")
 
 
 async def _put_back(note: ChangeRecord, primary: Namespace, attempt_s: float) -> None:
@@ -154,14 +155,10 @@ async def _put_back(note: ChangeRecord, primary: Namespace, attempt_s: float) ->
             await admin.remove_subscription(note.entity, note.subscription)
 
 
-def _right(note: ChangeRecord, primary: Namespace | None) -> Namespace:
+def _namespace_of(note: ChangeRecord, primary: Namespace | None) -> Namespace:
     """The namespace of a change record."""
     if primary is None:
         raise TwinbusError(f"give --primary (or TWINBUS_PRIMARY): the connection string of {note.address}")
     if primary.address != note.address:
         raise TwinbusError(f"it belongs to {note.address}, and --primary is {primary.address}")
     return primary
-
-
-def _undone(note: ChangeRecord, is_done: bool, text: str) -> Undone:
-    return Undone(note.drill, note.entity, is_done, text)

@@ -78,7 +78,7 @@ def _closure(roots: Iterable[str]) -> list[Distribution]:
     found: dict[str, Distribution] = {}
     open_names = list(roots)
     while open_names:
-        name = _plain(open_names.pop())
+        name = re.sub(r"[-_.]+", "-", open_names.pop()).lower()
         if name in found or name in _FROM_SPARK:
             continue
         try:
@@ -92,10 +92,6 @@ def _closure(roots: Iterable[str]) -> list[Distribution]:
 def _required(text: str) -> str:
     match = _NAME.match(text)
     return match[1] if match else text
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _files(packages: Iterable[Distribution]) -> Iterator[tuple[Path, str]]:

@@ -63,7 +63,7 @@ class QueueBrowser:
     The connection is opened when it is first needed, and again when it was lost. All methods raise `QueueUnreachable`.
     """
 
-    def __init__(self, dial: Dial, attempt_s: float = 15.0) -> None:
+    def __init__(self, dial: Dial, attempt_s: float) -> None:
         self._dial = dial
         self._attempt_s = attempt_s
         self._connection: NamespaceConnection | None = None

@@ -95,7 +95,7 @@ def ensure_session(
         pass
     if tell is not None:
         tell("starting Spark, this takes some seconds")
-    return _started(master, settings or {})
+    return _start(master, settings or {})
 
 
 def is_little(rows: int) -> bool:
@@ -107,11 +107,11 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     """This session, or one on the same executors that is faster with this many rows."""
     if not is_little(rows):
         return spark
-    return _quicker(spark, is_interpreted=rows <= FEW_ROWS)
+    return _quick_session(spark, is_interpreted=rows <= FEW_ROWS)
 
 
 @lru_cache(maxsize=2)
-def _quicker(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
+def _quick_session(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
     quick = spark.newSession()
     conf = spark.sparkContext.getConf()
     filled = str(conf.get(FILLED, "")).split(",")
@@ -142,17 +142,12 @@ def require_spark(otherwise: str = "") -> None:
     more = f"; {otherwise}" if otherwise else ""
     if importlib.util.find_spec("pyspark") is None:
         raise TwinbusError(f"{NO_PYSPARK}{more}")
-    if not has_java():
+    home = os.environ.get("JAVA_HOME")
+    if not ((Path(home) / "bin" / "java").exists() if home else shutil.which("java")):
         raise TwinbusError(f"{NO_JAVA}{more}")
 
 
-def has_java() -> bool:
-    """Whether Spark would find a Java."""
-    home = os.environ.get("JAVA_HOME")
-    return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
-
-
-def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
+def _start(master: str | None, settings: dict[str, str]) -> SparkSession:
     folder = conf_folder()
     theirs = user_settings(folder)
     # Workers would otherwise take the first python3 in the path, which may not have pyarrow.

@@ -138,7 +138,7 @@ def test_verify_finds_nothing_wrong_with_a_process_that_is_running(
         (["stats", "nowhere"], 1, "no ledger in nowhere"),
         (["verify", "nowhere"], 1, "no ledger in nowhere"),
         (["verify"], 2, "DIR"),
-        (["tail", "nowhere", "--lines", "-1"], 2, "--last is from 0 to 100000"),
+        (["tail", "nowhere", "--lines", "-1"], 2, "--last must be from 0 to 100000"),
         (["tails", "nowhere"], 2, "did you mean tail?"),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.cli.arguments import PairArguments
 from twinbus.cli.main import run
-from twinbus.cli.namespaces import both, choose, config_places, one
+from twinbus.cli.namespaces import choose, config_places, one
 from twinbus.errors import OptionsError
 
 SECRET = "c2VjcmV0LWtleQ=="
@@ -34,19 +35,22 @@ def write(file: Path, primary: str = "file1", secondary: str = "file2") -> Path:
 
 def test_an_option_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     write(Path("twinbus.toml"))
-    assert [one.name for one in both(None, None, None)] == ["file1", "file2"]
+    assert [one.name for one in PairArguments().both()] == ["file1", "file2"]
     monkeypatch.setenv("TWINBUS_PRIMARY", string("env1"))
-    assert [one.name for one in both(None, None, None)] == ["env1", "file2"]
-    assert [one.name for one in both(string("option1"), string("option2"), None)] == ["option1", "option2"]
+    assert [one.name for one in PairArguments().both()] == ["env1", "file2"]
+    assert [one.name for one in PairArguments(primary=string("option1"), secondary=string("option2")).both()] == [
+        "option1",
+        "option2",
+    ]
 
 
 def test_a_file_in_the_current_folder_wins_over_the_one_of_the_user(tmp_path: Path) -> None:
     own = tmp_path / "own" / "twinbus"
     own.mkdir(parents=True)
     write(own / "twinbus.toml", "own1", "own2")
-    assert [each.name for each in both(None, None, None)] == ["own1", "own2"]
+    assert [each.name for each in PairArguments().both()] == ["own1", "own2"]
     write(Path("twinbus.toml"))
-    assert [each.name for each in both(None, None, None)] == ["file1", "file2"]
+    assert [each.name for each in PairArguments().both()] == ["file1", "file2"]
 
 
 def test_the_file_of_the_user_is_below_his_home_where_nobody_says_otherwise(
@@ -61,7 +65,7 @@ def test_a_string_may_stand_in_a_file_of_its_own(tmp_path: Path, monkeypatch: py
     (tmp_path / "here").write_text(string("a1") + "\n")
     (tmp_path / "there").write_text(string("a2"))
     monkeypatch.setenv("TWINBUS_SECONDARY", f"@{tmp_path / 'there'}")
-    assert [each.name for each in both("@here", None, None)] == ["a1", "a2"]
+    assert [each.name for each in PairArguments(primary="@here").both()] == ["a1", "a2"]
 
 
 @pytest.mark.parametrize("text", [b"", SECRET.encode() + b"\nmore", b"\xff\xfe" + SECRET.encode()])
@@ -77,21 +81,21 @@ def test_a_file_without_a_string_is_reported_without_what_is_in_it(text: bytes) 
 def test_a_file_of_another_name_can_be_given(tmp_path: Path) -> None:
     write(Path("twinbus.toml"))
     other = write(tmp_path / "other.toml", "a1", "a2")
-    assert [one.name for one in both(None, None, other)] == ["a1", "a2"]
+    assert [one.name for one in PairArguments(config=other).both()] == ["a1", "a2"]
 
 
 def test_a_file_may_contain_other_things_too() -> None:
     file = write(Path("twinbus.toml"))
     file.write_text(file.read_text() + "[ledger]\nfolder = 'x'\n")
-    assert both(None, None, None)[0].name == "file1"
+    assert PairArguments().both()[0].name == "file1"
 
 
 def test_nothing_said_is_nothing_chosen() -> None:
     assert choose("primary", None, None) is None
     with pytest.raises(OptionsError, match=r"--primary \(or TWINBUS_PRIMARY\) and --secondary"):
-        both(None, None, None)
+        PairArguments().both()
     with pytest.raises(OptionsError, match=r"give --secondary \(or"):
-        both(string("one"), None, None)
+        PairArguments(primary=string("one")).both()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_nothing_said_is_nothing_chosen() -> None:
 def test_a_file_that_cannot_be_used_is_reported_without_what_is_in_it(text: str) -> None:
     Path("twinbus.toml").write_text(text)
     with pytest.raises(OptionsError, match=r"twinbus\.toml") as refused:
-        both(None, string("b"), None)
+        PairArguments(secondary=string("b")).both()
     assert SECRET not in str(refused.value)
 
 
@@ -132,7 +136,7 @@ def test_a_host_name_needs_a_credential_from_the_option_the_environment_or_the_f
 
 
 def test_one_side_may_have_a_key_and_the_other_an_identity() -> None:
-    here, there = both(string("a"), HOST, None, "cli")
+    here, there = PairArguments(primary=string("a"), secondary=HOST, credential="cli").both()
     assert (type(here.credential).__name__, type(there.credential).__name__) == (
         "AzureNamedKeyCredential",
         "CachedCredential",

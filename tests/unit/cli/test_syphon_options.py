@@ -27,8 +27,11 @@ WRONG = [
     ("syphon --metrics nowhere", "--metrics takes a port, e.g. 9464"),
     ("syphon --metrics 0", "--metrics takes a port, e.g. 9464"),
     ("syphon --metrics 65536", "--metrics takes a port, e.g. 9464"),
-    ("syphon --metrics-file missing/numbers.prom", "--metrics-file takes a file in a folder that can be written to"),
-    ("syphon --metrics-file .", "--metrics-file takes a file in a folder that can be written to"),
+    (
+        "syphon --metrics-file missing/numbers.prom",
+        "--metrics-file missing/numbers.prom cannot be written: give a file",
+    ),
+    ("syphon --metrics-file .", "--metrics-file . cannot be written: give a file in a directory that exists"),
     ("syphon --count 101", "from 1 to 100"),
     ("syphon --timeout 1h", "from 100ms to 2m"),
     ("syphon --until-emtpy", "did you mean --until-empty?"),

@@ -53,10 +53,10 @@ def backup(
     from twinbus.broker.ops.backup import SafeCopy, bytes_of, namespaces_in
 
     if not data.is_dir():
-        raise OptionsError(f"--data {data} is no directory: give the one that twinbus serve has")
+        raise OptionsError(f"--data {data} is not a directory: give the one that twinbus serve has")
     names = list(dict.fromkeys(name.lower() for name in namespace or namespaces_in(data)))
     began = monotonic()
-    copied = _made(SafeCopy(data, names, target), bytes_of(data, names))
+    copied = _copy(SafeCopy(data, names, target), bytes_of(data, names))
     took_s = monotonic() - began
     if as_json:
         document = {"backup": str(target), "namespaces": [each.as_dict() for each in copied], "seconds": took_s}
@@ -65,7 +65,7 @@ def backup(
         say(result_text(copied))
 
 
-def _made(copy: SafeCopy, about_bytes: int) -> list[Copied]:
+def _copy(copy: SafeCopy, about_bytes: int) -> list[Copied]:
     """On a thread, because SQLite cannot be interrupted: whoever does not want to wait can still leave."""
     results: list[list[Copied]] = []
     errors: list[BaseException] = []

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments import PrimaryArguments
+from twinbus.cli.arguments import PrimaryArguments, check_range
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
-from twinbus.cli.output import json_text, say, table
+from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from
-from twinbus.errors import OptionsError, SendError, TwinbusError
+from twinbus.errors import SendError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.cli.sending import SendPath
@@ -68,10 +68,10 @@ def bench(
       twinbus bench --batch 100 --json
       twinbus bench --entity orders --messages 200
     """
-    _check("--messages", messages, 1, MESSAGES_MAX)
-    _check("--size", size, 0, BYTES_MAX)
-    _check("--connections", clients, 1, CLIENTS_MAX)
-    _check("--batch", batch, 1, BATCH_MAX)
+    check_range("--messages", messages, 1, MESSAGES_MAX)
+    check_range("--size", size, 0, BYTES_MAX)
+    check_range("--connections", clients, 1, CLIENTS_MAX)
+    check_range("--batch", batch, 1, BATCH_MAX)
     attempt_s = timeout_s(timeout)
     namespace = namespaces.namespace()
     load = Load(namespace, attempt_s, messages, size, min(clients, messages), batch)
@@ -81,14 +81,9 @@ def bench(
             phases.append(load.receives(name))
     if as_json:
         facts = {"namespace": namespace.host_label, "bytes": size, "clients": load.clients, "batch": batch}
-        say(json_text(facts | {"phases": [each.as_dict() for each in phases]}))
+        say(json_text(facts | {"phases": [asdict(each) for each in phases]}))
     else:
         say(result_text(phases))
-
-
-def _check(option: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise OptionsError(f"{option} must be from {low} to {high}, got {value}")
 
 
 @contextlib.contextmanager
@@ -106,7 +101,9 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
                 "--entity takes one that exists"
             ) from None
         except BaseException:  # interrupted before the answer: it may have been made all the same
-            _remove_if_there(namespace, name, min(attempt_s, HURRY_S))
+            hurry_s = min(attempt_s, HURRY_S)
+            with contextlib.suppress(Exception), namespace.admin_client(hurry_s) as once_more:
+                once_more.delete_queue(name)
             raise
         try:
             yield name
@@ -114,13 +111,7 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
             try:
                 admin.delete_queue(name)
             except Exception as error:
-                text = f"twinbus: the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}"
-                say(text, err=True)
-
-
-def _remove_if_there(namespace: Namespace, name: str, attempt_s: float) -> None:
-    with contextlib.suppress(Exception), namespace.admin_client(attempt_s) as admin:  # idle, it goes by itself too
-        admin.delete_queue(name)
+                note(f"the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}")
 
 
 class Load:
@@ -228,9 +219,6 @@ class Measured:
     ms_p99: float
     ms_max: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def measured(what: str, messages: int, seconds: float, calls_s: Sequence[float]) -> Measured:
     """The numbers of a phase, from how long each call took."""
@@ -252,7 +240,7 @@ class Quota:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, most: int) -> int:
-        """So many are this worker's; 0: all is given out."""
+        """How many this worker is to do; 0: nothing is left."""
         with self._lock:
             taken = min(most, self.left)
             self.left -= taken

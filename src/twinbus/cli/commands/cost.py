@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 
 from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
-from twinbus.cli.commands.drain import Archive, Master
-from twinbus.cli.commands.pipeline import (
-    LedgerDirectory,
-    PriceTable,
-    SparkTarget,
-    Store,
-    compacted_ledger,
-)
+from twinbus.cli.commands.drain import SparkArguments
+from twinbus.cli.commands.ledger_upkeep import Store
+from twinbus.cli.commands.pipeline import LedgerDirectory, PriceTable, compacted_ledger
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
@@ -35,8 +30,6 @@ LOOK_HELP = "Time between two looks of a process at the backlog."
 
 @dataclass(frozen=True, kw_only=True)
 class UsageArguments(ArgumentGroup):
-    """A month of use."""
-
     panel: ClassVar[str] = "A month of use"
     entities: int = option(1, "N", "Queues and topics that are sent to.", "--entity-count")
     rate: float = option(10.0, "N", "Messages a second, of all entities together.")
@@ -98,11 +91,11 @@ def forecast(
 
 
 def actual(
+    *,
     ledger: LedgerDirectory,
     store: Store = None,
     prices: PriceTable = None,
-    master: Master = None,
-    archive: Archive = None,
+    spark: SparkArguments,
     as_json: AsJson = False,
 ) -> None:
     """Tell what was used and what that costs, month by month, from the ledger. This needs Spark.
@@ -118,7 +111,7 @@ def actual(
 
     table = load_prices(prices)
     with ProgressBar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, SparkTarget(master, archive), bar, uses_balance=False)
+        session, compacted = compacted_ledger(ledger, store, spark, bar, uses_balance=False)
         from twinbus.spark.compaction.coverage import find_coverage
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import actual_cost
@@ -127,7 +120,7 @@ def actual(
         from twinbus.spark.transforms.traffic import traffic
 
         with spark_errors():
-            months = actual_cost(traffic(steps_in(spark, compacted)), table)
+            months = actual_cost(traffic(steps_in(session, compacted)), table)
     complete = find_coverage(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     say(json_text(document) if as_json else actual_text(months, table, complete=complete))
@@ -136,7 +129,6 @@ def actual(
 
 
 def forecast_text(made: Forecast) -> str:
-    """The forecast as text."""
     bill, backlog = made.bill, made.capacity
     holds = "for ever" if backlog.hours is None else f"{backlog.hours:,.1f} hours"
     needed = "enough" if backlog.is_enough else f"not enough, {backlog.queues_needed:,} are needed"
@@ -156,7 +148,6 @@ def forecast_text(made: Forecast) -> str:
 
 
 def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
-    """The bills as text."""
     parts = [f"{each.month}\n{table(each.rows())}" for each in months] or ["nothing was recorded"]
     parts.append(f"list prices of {prices.as_of} ({prices.source}); the standing charge is in the total")
     if not complete:
@@ -165,7 +156,6 @@ def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
 
 
 def cost_commands() -> typer.Typer:
-    """`twinbus cost` with its commands."""
     app = command_group(
         "What pairing will cost, and what it has cost.",
         "twinbus cost forecast --entity-count 5 --clients 20 --rate 100",

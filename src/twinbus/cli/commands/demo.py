@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.arguments import check_writable
 from twinbus.cli.output import json_text, say
 from twinbus.errors import OptionsError
 
@@ -68,8 +68,7 @@ def _place_of_report(fast: bool, report: Path | None) -> Path | None:
             raise OptionsError("--fast writes no report: leave out --report, or --fast")
         return None
     place = (report or REPORT).absolute()
-    if place.is_dir() or not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
-        raise OptionsError(f"--report {place} cannot be written: give a file in a directory that exists")
+    check_writable("--report", place)
     from twinbus.spark.session import require_spark
 
     require_spark("or try twinbus demo --fast")

@@ -15,9 +15,10 @@ import typer
 
 from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, EntityArguments, PairArguments, option
 from twinbus.cli.commands.syphon import SessionOrder, TtlMode
-from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, interrupted, say_note
+from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import CONFIG_FILE, Timeout, needs_identity, reach, timeout_s
+from twinbus.cli.output import note
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.units import parse_seconds
@@ -30,16 +31,8 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-ENDED_EARLY = "not all is home, or that is unknown; the result says why"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
-]
-Archive = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Executors get twinbus from this file, made with twinbus pipeline pack."),
-]
 _MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
@@ -68,10 +61,37 @@ class DrainArguments(ArgumentGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExecutorArguments(ArgumentGroup):
-    panel: ClassVar[str] = "Spark"
-    master: Master = None
-    archive: Archive = None
+class SparkArguments(ArgumentGroup):
+    """Where Spark is, and what its executors run."""
+
+    panel: ClassVar[str | None] = None
+    master: str | None = option(None, "URL", "A Spark master. Default: Spark inside this process, local[*,4].")
+    archive: Path | None = option(
+        None, "FILE", "Executors get twinbus from this file, made with twinbus pipeline pack."
+    )
+
+    def check_master(self) -> None:
+        """Raises `OptionsError` for what no Spark understands: it would say so in a stack trace, after some seconds."""
+        if self.master is not None and _MASTER.fullmatch(self.master) is None:
+            raise OptionsError(f"--master is local[N], spark://HOST:PORT, yarn or k8s://URL, got {self.master!r}")
+
+    @property
+    def patient_master(self) -> str | None:
+        """With four attempts a task: a plain `local[2]` would give up at the first that is killed."""
+        local = None if self.master is None else _PLAIN_LOCAL.fullmatch(self.master)
+        return self.master if local is None else f"local[{local['cores'] or 1},4]"
+
+    def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
+        from twinbus.spark.archive import settings_for
+        from twinbus.spark.session import ensure_session
+
+        of_archive = {} if self.archive is None else settings_for(self.archive)
+        return ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorArguments(SparkArguments):
+    panel: ClassVar[str | None] = "Spark"
     primary_secret: str | None = option(None, "REF", "Where executors find the primary's string: env:NAME, file:PATH.")
     secondary_secret: str | None = option(None, "REF", "The same for the secondary.")
 
@@ -115,7 +135,7 @@ def drain(
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
       twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
-    check_master(executors.master)
+    executors.check_master()
     every_s = how.every_s()
     options = _options(
         namespaces,
@@ -129,14 +149,10 @@ def drain(
         patience_s=parse_seconds(how.patience, "--patience"),
         attempt_s=timeout_s(timeout),
     )
-    from twinbus.spark.archive import settings_for
-    from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
+    from twinbus.spark.session import FOR_LITTLE_DATA
 
-    settings = FOR_LITTLE_DATA | (
-        {} if executors.archive is None else settings_for(executors.archive)
-    )  # no message meets the JVM
     with ProgressBar("starting Spark") as bar:
-        spark = ensure_session(patient(executors.master), settings=settings, tell=bar.say)
+        spark = executors.session(FOR_LITTLE_DATA, bar)  # no message meets the JVM
     screen = DrainJsonLines() if as_json else DrainLines()
     try:
         code = (
@@ -204,18 +220,6 @@ def is_local(master: str | None) -> bool:
     return "PYSPARK_GATEWAY_PORT" not in os.environ and (master is None or master.startswith("local"))
 
 
-def check_master(master: str | None) -> None:
-    """Raises `OptionsError` for what no Spark understands: it would say so in a stack trace, after some seconds."""
-    if master is not None and _MASTER.fullmatch(master) is None:
-        raise OptionsError(f"--master is local[N], spark://HOST:PORT, yarn or k8s://URL, got {master!r}")
-
-
-def patient(master: str | None) -> str | None:
-    """The master, with four attempts a task: a plain `local[2]` would give up at the first that is killed."""
-    found = None if master is None else _PLAIN_LOCAL.fullmatch(master)
-    return master if found is None else f"local[{found['cores'] or 1},4]"
-
-
 # --- running and showing ---
 
 
@@ -223,12 +227,12 @@ def _once(spark: SparkSession, options: DrainOptions, screen: DrainLines | Drain
     from twinbus.spark.drain.drain import drain as drain_all
     from twinbus.syphon.backlog_scan import order_error
 
-    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGTERM, raise_terminated)
     try:
         done = drain_all(spark, options, on_progress=screen.show)
     except DrainTerminated:
         screen.close()
-        say_note("stopped; what is left stays in the backlog")
+        note("stopped; what is left stays in the backlog")
         return ExitCode.NOT_ALL
     screen.finish(done)
     if done.order_problem:
@@ -272,7 +276,7 @@ def _again(
         except TwinbusError:
             if not stop.is_requested:  # else the JVM has had the same signal, and is gone
                 raise
-    say_note("interrupted" if stop.code else "stopped; what is left stays in the backlog")
+    note("interrupted" if stop.code else "stopped; what is left stays in the backlog")
     return stop.code
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -164,17 +164,25 @@ def drill(
       twinbus drill --entity orders --fault unreachable --how silent --length 1m
       twinbus drill --undo
     """
+    from twinbus.drill.plan import make_plan
     from twinbus.drill.undo import default_folder
 
     folder = notes or default_folder()
     if undo:
-        _refuse_beside_undo(entity=fault.entity, dry_run=dry_run, report=report)
+        others = {"--entity": fault.entity, "--dry-run": dry_run, "--report": report}
+        if given := [name for name, value in others.items() if value]:
+            raise OptionsError(f"--undo puts everything back that was left behind: leave {', '.join(given)} out")
         raise typer.Exit(_undo(folder, namespaces.choose("primary"), timeout_s(application.timeout), as_json=as_json))
     options = _options(fault, limits, application, backlog, canaries)
     _check_report(report)
-    plan = _plan(namespaces.both(), options, fault.control)
+    here, there = namespaces.both()
+    logging.getLogger("twinbus").addHandler(logging.NullHandler())  # its events are shown here
+    plan = asyncio.run(make_plan(here, there, options, fault.control))
     if dry_run:
-        _show_plan(plan, as_json=as_json)
+        if as_json:
+            say(json_text({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
+        else:
+            say("\n".join([*plan.announcement, "Nothing was done."]))
         return
     raise typer.Exit(_drill(plan, folder, report, is_sure=yes, as_json=as_json))
 
@@ -221,12 +229,6 @@ def _optional_s(text: str | None, option: str) -> float | None:
     return None if text is None else parse_seconds(text, option)
 
 
-def _refuse_beside_undo(**others: object) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
-    if given:
-        raise OptionsError(f"--undo puts everything back that was left behind: leave {', '.join(given)} out")
-
-
 def _check_report(report: Path | None) -> None:
     """Told before anything happens, not after."""
     if report is None:
@@ -237,26 +239,13 @@ def _check_report(report: Path | None) -> None:
         raise OptionsError(f"--report: {report} cannot be written")
 
 
-def _plan(ends: tuple[Any, Any], options: DrillOptions, control: Path | None) -> DrillPlan:
-    from twinbus.drill.plan import make_plan
-
-    logging.getLogger("twinbus").addHandler(logging.NullHandler())  # its events are shown here
-    return asyncio.run(make_plan(*ends, options, control))
-
-
-def _show_plan(plan: DrillPlan, *, as_json: bool) -> None:
-    if as_json:
-        say(json_text({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
-    else:
-        say("\n".join([*plan.announcement, "Nothing was done."]))
-
-
 # --- doing it ---
 
 
 def _drill(plan: DrillPlan, folder: Path, report: Path | None, *, is_sure: bool, as_json: bool) -> int:
     """The exit code."""
     from twinbus.drill.changes import NotPutBack
+    from twinbus.drill.report import headline, remarks, rows
 
     _report_line("\n".join(plan.announcement))
     if not is_sure and sys.stdin.isatty() and not confirm("Go on?"):
@@ -270,7 +259,8 @@ def _drill(plan: DrillPlan, folder: Path, report: Path | None, *, is_sure: bool,
     except NotPutBack as error:
         _report_line(f"twinbus: {error}")
         return ExitCode.NOT_ALL
-    say(json_text(outcome.as_dict()) if as_json else _result_text(outcome))
+    lines = [headline(outcome), "", table(rows(outcome)), "", *remarks(outcome)]
+    say(json_text(outcome.as_dict()) if as_json else "\n".join(lines))
     if report is not None:
         _write(report, outcome)
     if not outcome.is_put_back:
@@ -306,12 +296,6 @@ async def _run(plan: DrillPlan, folder: Path) -> DrillResult:
                 text = f"the drill of {plan.target.path} is left: end it with: twinbus drill --undo"
                 raise NotPutBack(text) from None
             raise
-
-
-def _result_text(outcome: DrillResult) -> str:
-    from twinbus.drill.report import headline, remarks, rows
-
-    return "\n".join([headline(outcome), "", table(rows(outcome)), "", *remarks(outcome)])
 
 
 def _write(report: Path, outcome: DrillResult) -> None:

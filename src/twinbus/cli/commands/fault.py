@@ -12,7 +12,7 @@ from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, opt
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
 from twinbus.cli.completion import named_in, namespaces_in, one_of
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import json_text, note, say
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.units import parse_duration
 
@@ -164,8 +164,8 @@ def add(
     given = {"fault": kind} | fault.values()
     read_fault(given)  # what is wrong with it is said also when nothing is running
     added = target.ask("fault.add", given)
-    for note in added["notes"]:
-        say(f"twinbus: {note}", err=True)
+    for text in added["notes"]:
+        note(text)
     say(json_text(added) if as_json else f"{added['id']}  {added['text']}")
 
 
@@ -181,7 +181,7 @@ def list_faults(target: ControlArguments, as_json: AsJson = False) -> None:
     if as_json:
         say(json_text(found))
     elif not found:
-        say("twinbus: no fault is in force", err=True)
+        note("no fault is in force")
     else:
         say("\n".join(f"{one['id']}  {one['text']}" for one in found))
 
@@ -207,7 +207,7 @@ def clear(
     if as_json:
         say(json_text(cleared))
     elif not cleared:
-        say("twinbus: no fault was in force", err=True)
+        note("no fault was in force")
     else:
         say("\n".join(f"{one}  cleared" for one in cleared))
 
@@ -217,7 +217,6 @@ def _milliseconds(option: str, text: str | None) -> int | None:
 
 
 def fault_commands() -> typer.Typer:
-    """`twinbus fault` with its commands."""
     app = command_group(
         "Make a running namespace fail on purpose, and end it.",
         "twinbus fault add no-send --entity orders --for 30s",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.arguments import add_command, command_group
-from twinbus.cli.commands.ledger_upkeep import expect, prune
+from twinbus.cli.arguments import add_command, check_range, command_group
+from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import json_text, say, table
+from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.errors import OptionsError
-from twinbus.plain_text import on_one_line
+from twinbus.plain_text import first_few, on_one_line
 from twinbus.units import utc_time_or_ms
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.5
 LINES_MAX = 100_000
 IDS_SHOWN = 3
-
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
 
 
 def tail(
@@ -61,10 +59,11 @@ def tail(
     """
     from twinbus.ledger.tail import LedgerTail
 
-    if not 0 <= lines <= LINES_MAX:
-        raise OptionsError(f"--last is from 0 to {LINES_MAX}, got {lines}")
+    check_range("--last", lines, 0, LINES_MAX)
     _hint_at_kinds(kind or [])
-    end = LedgerTail(directory, _wanted(kind, entity))
+    end = LedgerTail(
+        directory, lambda record: (not kind or record.kind in kind) and (not entity or record.entity in entity)
+    )
     show = _json_line if as_json else _text_line
     _print(end.last(lines), show)
     try:
@@ -120,7 +119,7 @@ def _warn(directory: Path) -> None:
     from twinbus.ledger.segment_files import crowded, segments_in
 
     for line in crowded(segments_in(directory)):
-        say(f"twinbus: {line}", err=True)
+        note(line)
 
 
 def _hint_at_kinds(kinds: list[str]) -> None:
@@ -134,11 +133,7 @@ def _hint_at_kinds(kinds: list[str]) -> None:
         if kind not in known:
             close = get_close_matches(kind, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"kinds are {', '.join(known)}"
-            say(f"twinbus: this version records no kind {kind!r}: {hint}", err=True)
-
-
-def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
-    return lambda record: (not kinds or record.kind in kinds) and (not entities or record.entity in entities)
+            note(f"this version records no kind {kind!r}: {hint}")
 
 
 def _print(records: list[Record], show: Callable[[Record], str]) -> None:
@@ -157,7 +152,7 @@ def _text_line(record: Record) -> str:
         record.entity,
         f"at {record.namespace}" if record.namespace else "",
         f"by {record.queue}" if record.queue else "",
-        _ids(record.message_ids),
+        first_few(record.message_ids, IDS_SHOWN),
         f"{record.count:,}x" if record.count else "",
         f"{sum(record.sizes) + record.bytes:,} bytes" if record.sizes or record.bytes else "",
         record.outcome,
@@ -168,11 +163,6 @@ def _text_line(record: Record) -> str:
     who = on_one_line(f"{record.program or record.process}#{record.number}")
     said = "  ".join(on_one_line(fact) for fact in facts if fact)
     return f"{utc_time_or_ms(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
-
-
-def _ids(ids: tuple[str, ...]) -> str:
-    more = f" and {len(ids) - IDS_SHOWN:,} more" if len(ids) > IDS_SHOWN else ""
-    return ", ".join(ids[:IDS_SHOWN]) + more
 
 
 def _stats_text(counted: Stats) -> str:
@@ -205,7 +195,10 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
         "complete": found.is_complete,
         "segments": found.segments,
         "records": found.records,
-        "processes": [_process_document(process) for process in found.processes],
+        "processes": [
+            asdict(each) | {"complete": each.is_complete, "missing_count": each.missing_count}
+            for each in found.processes
+        ],
         "absent": [{"host": writer.host, "program": writer.program} for writer in found.absent],
         "problems": [
             {
@@ -218,12 +211,6 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
             for problem in found.problems
         ],
     }
-
-
-def _process_document(process: ProcessCoverage) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(process) | {"complete": process.is_complete, "missing_count": process.missing_count}
 
 
 def _coverage_text(found: Coverage) -> str:
@@ -263,7 +250,6 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
 
 
 def ledger_commands() -> typer.Typer:
-    """`twinbus ledger` with its commands."""
     app = command_group(
         "Look at what was recorded, count it, see whether all of it is there, and make room.",
         "twinbus ledger tail ./ledger --follow",

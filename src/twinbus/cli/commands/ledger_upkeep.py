@@ -10,7 +10,7 @@ import typer
 
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import can_ask, confirm, json_text, say
+from twinbus.cli.output import can_ask, confirm_or_exit, json_text, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.units import parse_seconds, parse_size
@@ -22,6 +22,10 @@ AT_A_TIME = 50
 """Segments; what they had is noted on the disk, then they are deleted."""
 SHOWN_MAX = 20
 
+Store = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
+]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
 
 
@@ -62,10 +66,7 @@ def prune(
         str | None,
         typer.Option(metavar="SIZE", help="The oldest segments, until no more than this is left, e.g. 2GB or 500MB."),
     ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
-    ] = None,
+    store: Store = None,
     unread: Annotated[
         bool, typer.Option("--unread", help="Also what no report has read; the next one says that it is unknown.")
     ] = False,
@@ -123,12 +124,10 @@ def _delete(directory: Path, made: PrunePlan) -> None:
 
 
 def _ask_first(made: PrunePlan) -> None:
-    """Ends with 3 if the answer is no."""
     unread = sum(not each.is_read for each in made.chosen)
     also = f" No report has read {unread:,} of them." if unread else ""
-    if not confirm(f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also}"):
-        say("twinbus: nothing was deleted", err=True)
-        raise typer.Exit(ExitCode.NOT_ALL)
+    question = f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also}"
+    confirm_or_exit(question, "nothing was deleted")
 
 
 def _document(made: PrunePlan, *, dry_run: bool) -> dict[str, object]:

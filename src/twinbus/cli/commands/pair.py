@@ -15,12 +15,12 @@ from twinbus.cli.output import json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.client.setup.roles import NEEDS, PairRole, Place, RoleCheck, RoleFit, Trial, by_right
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.plain_text import first_few
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.client.setup.plan import Plan
     from twinbus.client.setup.preparation import Preparation
-    from twinbus.client.setup.roles import PairRole
 
 NOT_EXACT = "with --role: more rights than needed, or some could not be tried"
 
@@ -85,8 +85,11 @@ def pair(
     if emit is not None:
         if as_json:
             raise OptionsError("--emit prints a file for a tool: leave --json out")
-        names = _known("primary", backlog.primary_name, namespaces), _known("secondary", secondary_name, namespaces)
-        say(_emitted(emit, *names, backlog.queues), nl=False)
+        names = (
+            _name_of_side("primary", backlog.primary_name, namespaces),
+            _name_of_side("secondary", secondary_name, namespaces),
+        )
+        say(_emit(emit, *names, backlog.queues), nl=False)
         return
     from twinbus.client.setup.administration import plan_for
     from twinbus.client.sync.provisioner import BacklogProvisioner
@@ -98,7 +101,7 @@ def pair(
     plan = plan_for(
         here,
         there,
-        primary_name=None if backlog.primary_name is None else _name(backlog.primary_name),
+        primary_name=None if backlog.primary_name is None else _check_name(backlog.primary_name),
         queue_count=backlog.queues,
         creates=not backlog.no_create,
         listens=syphon,
@@ -120,8 +123,6 @@ def pair(
 
 
 def _role(text: str) -> PairRole:
-    from twinbus.client.setup.roles import PairRole
-
     try:
         return PairRole(text)
     except ValueError:
@@ -173,7 +174,7 @@ def result_text(plan: Plan, prepared: Preparation) -> str:
     return "\n".join(lines)
 
 
-def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
+def _emit(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
     from twinbus.cli.provisioning import emit
     from twinbus.cli.provisioning.templates import ProvisioningRequest
 
@@ -181,10 +182,12 @@ def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) 
         raise OptionsError("which primary? give --primary-name NAME, or --primary with a name in it")
     if secondary is not None and primary.lower() == secondary.lower():
         raise OptionsError(f"primary and secondary are both called {primary}: a backlog belongs in another namespace")
-    return emit(tool, ProvisioningRequest(_name(primary), None if secondary is None else _name(secondary), count))
+    return emit(
+        tool, ProvisioningRequest(_check_name(primary), None if secondary is None else _check_name(secondary), count)
+    )
 
 
-def _known(side: str, name: str | None, namespaces: PairArguments) -> str | None:
+def _name_of_side(side: str, name: str | None, namespaces: PairArguments) -> str | None:
     """The name of one side, if known; a connection string is read for its name only."""
     choice = None if name is not None else namespaces.choose(side)
     if choice is None:
@@ -192,7 +195,7 @@ def _known(side: str, name: str | None, namespaces: PairArguments) -> str | None
     return choice.text.partition(".")[0] if is_host(choice.text) else reach(choice).name
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     """The name of a namespace as it is; raises `OptionsError` if it is none."""
     from twinbus.options import NAMESPACE_NAME
 
@@ -226,7 +229,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
 def role_text(plan: Plan, found: RoleCheck) -> str:
     """For people: one verdict, then everything that is not as it should be."""
     lines = [_verdict(found), f"primary    {plan.primary}", f"secondary  {plan.secondary}"]
-    lines += [f"needs      {needed}" for needed in _needs(found.role)]
+    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
+    lines += [f"needs      {right} on {words[place]}" for place, right in NEEDS[found.role].items()]
     lines += [f"missing    {line}" for line in _lines(found.missing, with_reason=True)]
     lines += [f"too much   {line}" for line in _lines(found.excess, with_reason=False)]
     lines += [f"unknown    {line}" for line in _lines(found.unknown, with_reason=True)]
@@ -249,18 +253,10 @@ def _verdict(found: RoleCheck) -> str:
             assert_never(never)
 
 
-def _needs(role: PairRole) -> Iterator[str]:
-    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
-    for place, right in NEEDS[role].items():
-        yield f"{right} on {words[place]}"
-
-
 def _lines(trials: Iterable[Trial], *, with_reason: bool) -> Iterator[str]:
     for right, group in by_right(trials):
-        named = ", ".join([each.path for each in group[:PATHS_SHOWN]])
-        more = f" and {len(group) - PATHS_SHOWN:,} more" if len(group) > PATHS_SHOWN else ""
         why = f": {group[0].why}" if with_reason and group[0].why else ""
-        yield f"{right} on {named}{more}{why}"
+        yield f"{right} on {first_few([each.path for each in group], PATHS_SHOWN)}{why}"
 
 
 def role_exit_code(found: RoleCheck) -> ExitCode:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.arguments import add_command, command_group
-from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain, patient
+from twinbus.cli.arguments import add_command, check_writable, command_group
+from twinbus.cli.commands.drain import SparkArguments, drain
+from twinbus.cli.commands.ledger_upkeep import Store
+from twinbus.cli.commands.syphon import ENDED_EARLY
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
@@ -36,23 +37,13 @@ NAMED_SHOWN = 20
 LedgerDirectory = Annotated[
     Path, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its directory.")
 ]
-Store = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
-]
 PriceTable = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
 ]
 
 
-class SparkTarget(NamedTuple):
-    """Where Spark is, and what its executors run."""
-
-    master: str | None
-    archive: Path | None
-
-
 def report(
+    *,
     ledger: LedgerDirectory,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
     horizon: Annotated[
@@ -69,8 +60,7 @@ def report(
     ] = None,
     store: Store = None,
     prices: PriceTable = None,
-    master: Master = None,
-    archive: Archive = None,
+    spark: SparkArguments,
     as_json: AsJson = False,
 ) -> None:
     """Say what became of every message, when entities were out, whether order was kept, and what it cost.
@@ -90,16 +80,14 @@ def report(
     from twinbus.cost.prices import load_prices
 
     horizon_min = minutes("--horizon", horizon)
-    _refuse_directory("--out", out)
-    _refuse_directory("--lost-to", lost_to)
+    check_writable("--out", out)
+    check_writable("--lost-to", lost_to)
     with _names_written_to(lost_to) as name:
-        found = findings(ledger, store, load_prices(prices), SparkTarget(master, archive), horizon_min, name)
+        found = findings(ledger, store, load_prices(prices), spark, horizon_min, name)
     if out is not None:
         _write(out, found)
     say(json_text(found.as_dict()) if as_json else report_text(found))
-    code = exit_code(found)
-    if code:
-        raise typer.Exit(code)
+    raise typer.Exit(exit_code(found))
 
 
 @contextmanager
@@ -124,13 +112,12 @@ def findings(
     ledger: Path,
     store: Path | None,
     prices: Prices,
-    where: SparkTarget,
+    arguments: SparkArguments,
     horizon_min: int,
     name: Callable[[dict[str, Any]], None] | None = None,
 ) -> Findings:
-    """Everything that the ledger says."""
     with ProgressBar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, where, bar)
+        spark, compacted = compacted_ledger(ledger, store, arguments, bar)
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import analyse
 
@@ -139,20 +126,15 @@ def findings(
 
 
 def compacted_ledger(
-    ledger: Path, store: Path | None, where: SparkTarget, bar: ProgressBar, *, uses_balance: bool = True
+    ledger: Path, store: Path | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
 ) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
-    from twinbus.spark.archive import settings_for
     from twinbus.spark.jobs.balance import settings_for_ledger
-    from twinbus.spark.session import ensure_session
 
-    check_master(where.master)
+    arguments.check_master()
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
-    settings = (settings if where.master is None else {}) | (
-        {} if where.archive is None else settings_for(where.archive)
-    )
-    spark = ensure_session(patient(where.master), settings=settings, tell=bar.say)
+    spark = arguments.session(settings if arguments.master is None else {}, bar)
     from twinbus.ledger.segment_files import crowded, segments_in
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_errors
@@ -177,17 +159,8 @@ def minutes(option: str, text: str) -> int:
     return int(value)
 
 
-def exit_code(found: Findings) -> int:
-    """0 and 4 only if the records prove that nothing, or something, is lost; else 3."""
-    if found.reconciliation.lost_at_least:
-        return ExitCode.LOST
-    return ExitCode.NOT_ALL if found.is_empty or found.reconciliation.lost is None else ExitCode.DONE
-
-
-def _refuse_directory(option: str, out: Path | None) -> None:
-    """A place that cannot be written is said before the work, not after it."""
-    if out is not None and (out.is_dir() or not out.parent.is_dir() or not os.access(out.parent, os.W_OK)):
-        raise OptionsError(f"{option} {out} cannot be written: give a file in a directory that exists")
+def exit_code(found: Findings) -> ExitCode:
+    return {True: ExitCode.DONE, False: ExitCode.LOST, None: ExitCode.NOT_ALL}[found.is_lossless]
 
 
 def _write(out: Path, found: Findings) -> None:
@@ -200,27 +173,20 @@ def _write(out: Path, found: Findings) -> None:
 
 
 def report_text(found: Findings) -> str:
-    """The report in a few lines."""
-    from twinbus.spark.report.page import summary
+    from twinbus.spark.report.page import held, summary
     from twinbus.spark.transforms.classes import ACCEPTED_CLASSES
 
     reconciled = found.reconciliation
     shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]
     rows: list[tuple[Any, ...]] = [("entity", *(each.replace("_", " ") for each in shown))]
     rows += [(entity, *(counts.get(each, 0) for each in shown)) for entity, counts in reconciled.entities.items()]
-    lines = [summary(found), table(rows) if len(rows) > 1 else "", *_held(found), *_named(found)]
-    lines += [*_missing(found), *_outages(found)]
+    lines = [summary(found), table(rows) if len(rows) > 1 else "", held(found)]
+    lines += [_named(found), _missing(found), _outages(found)]
     lines += [table(bill.rows()) for bill in found.bills]
     return "\n\n".join([*filter(None, lines), f"verdict: {reconciled.verdict}"])
 
 
-def _held(found: Findings) -> list[str]:
-    from twinbus.spark.report.page import held
-
-    return list(filter(None, [held(found)]))
-
-
-def _named(found: Findings) -> list[str]:
+def _named(found: Findings) -> str:
     """The first messages to look at, and how to see the others."""
     from twinbus.spark.report.page import more_named
 
@@ -230,29 +196,27 @@ def _named(found: Findings) -> list[str]:
         f"{clock_time_or_ms(row['first_ms'])}){': ' if row['why'] else ''}{row['why'] or ''}"
         for row in rows
     ]
-    return ["\n".join(filter(None, [*map(on_one_line, lines), more_named(found, len(rows))]))] if rows else []
+    return "\n".join(filter(None, [*map(on_one_line, lines), more_named(found, len(rows))])) if rows else ""
 
 
-def _missing(found: Findings) -> list[str]:
+def _missing(found: Findings) -> str:
     unknown = found.coverage.missing
     lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
     more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
     clocks = [f"put right: {line}" for line in found.coverage.clocks[:10]]
-    return ["\n".join(map(on_one_line, [*lines, *more, *clocks]))] if lines or clocks else []
+    return "\n".join(map(on_one_line, [*lines, *more, *clocks]))
 
 
-def _outages(found: Findings) -> list[str]:
-
+def _outages(found: Findings) -> str:
     lines = [
         f"out: {row['entity']} from {clock_time_or_ms(row['failed_over_ms'])} to "
         f"{'now, still out' if row['recovered_ms'] is None else clock_time_or_ms(row['recovered_ms'])}"
         for row in found.outages[:20]
     ]
-    return ["\n".join(map(on_one_line, lines))] if lines else []
+    return "\n".join(map(on_one_line, lines))
 
 
 def pipeline_commands() -> typer.Typer:
-    """`twinbus pipeline` with its commands."""
     app = command_group(
         "Work on Spark: bring a backlog home, say what became of the messages.",
         "twinbus pipeline report --ledger ./ledger --out report.html",

@@ -14,10 +14,10 @@ from twinbus.cli.arguments import BacklogArguments, LedgerFolder, PairArguments,
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
-from twinbus.cli.output import can_ask, confirm, json_text, note, say, table
+from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, or_dash, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
-from twinbus.plain_text import harmless, on_one_line
+from twinbus.plain_text import harmless
 from twinbus.units import offset_time, time_of
 
 if TYPE_CHECKING:
@@ -177,14 +177,11 @@ def _place(namespaces: PairArguments, backlog: BacklogArguments, timeout: str) -
 
 
 def _ask_first(place: QuarantinePlace) -> None:
-    """Ends with 3 if the answer is no."""
     with ProgressBar("looking"):
         found = len(place.do(_list))
-    if not found:
-        return
-    if not confirm(f"Throw away all messages in quarantine for good? There are {found:,} now."):
-        say("twinbus: nothing was thrown away", err=True)
-        raise typer.Exit(ExitCode.NOT_ALL)
+    if found:
+        question = f"Throw away all messages in quarantine for good? There are {found:,} now."
+        confirm_or_exit(question, "nothing was thrown away")
 
 
 # --- which ones ---
@@ -215,8 +212,6 @@ def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -
 
 
 class QuarantinePlace(NamedTuple):
-    """The quarantine of one primary."""
-
     secondary: Namespace
     primary_name: str
     queue_count: int
@@ -227,12 +222,12 @@ class QuarantinePlace(NamedTuple):
         return asyncio.run(self._do(act, ledger))
 
     async def _do(self, act: Callable[[Quarantine], Awaitable[Result]], ledger: Ledger | None) -> Result:
-        from twinbus.cli.syphon_setup import usable
+        from twinbus.cli.syphon_setup import require_queues
         from twinbus.syphon.quarantine import Quarantine
         from twinbus.syphon.queue_discovery import QueueDiscovery
 
         dial, name, count = self.secondary.dial(self.attempt_s), self.primary_name, self.queue_count
-        queues = usable(name, await QueueDiscovery(dial, name, count, attempt_s=self.attempt_s).search())
+        queues = require_queues(name, await QueueDiscovery(dial, name, count, attempt_s=self.attempt_s).search())
         async with Quarantine(dial, name, count, queues=queues, attempt_s=self.attempt_s, ledger=ledger) as quarantine:
             return await act(quarantine)
 
@@ -248,32 +243,38 @@ async def _list(quarantine: Quarantine) -> list[QuarantinedMessage]:
 def _show_result(result: QuarantineResult, numbers: Sequence[str], what: str, *, as_json: bool) -> None:
     seen = {*result.done, *result.kept}
     kept = result.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
-    done = [written(number) for number in sorted(result.done)]
+    done = [number_text(number) for number in sorted(result.done)]
     if as_json:
-        say(json_text({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
+        say(json_text({"done": done, "kept": {number_text(number): why for number, why in kept.items()}}))
     else:
         say(f"{len(done):,} {what}" + (f": {', '.join(done)}" if 0 < len(done) <= 10 else ""))
         for number, why in kept.items():
-            note(f"{written(number)} stays: {why}")
+            note(f"{number_text(number)} stays: {why}")
     if kept:
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def written(number: MessageNumber) -> str:
+def number_text(number: MessageNumber) -> str:
     return f"{number[0]}/{number[1]}"
 
 
 def document(found: QuarantinedMessage) -> dict[str, Any]:
     """Everything but the message itself, for programs."""
     values = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "encoded"}
-    return {"number": written(found.number)} | values
+    return {"number": number_text(found.number)} | values
 
 
 def list_text(found: Sequence[QuarantinedMessage]) -> str:
     from twinbus.units import size_text
 
     rows = [
-        (written(each.number), _word(each.path), _word(each.message_id), size_text(each.size), _word(each.reason))
+        (
+            number_text(each.number),
+            or_dash(each.path),
+            or_dash(each.message_id),
+            size_text(each.size),
+            or_dash(each.reason),
+        )
         for each in found
     ]
     return table([("number", "destination", "message id", "size", "reason"), *rows])
@@ -284,15 +285,15 @@ def show_text(found: QuarantinedMessage) -> str:
     body, kind = body_of(found.encoded)
     properties, unreadable = properties_of(found.encoded)
     lines = [
-        f"number       {written(found.number)}",
-        f"destination  {_word(found.path)}",
-        f"message id   {_word(found.message_id)}",
-        f"reason       {_word(found.reason)}",
-        f"             {_word(found.description)}",
+        f"number       {number_text(found.number)}",
+        f"destination  {or_dash(found.path)}",
+        f"message id   {or_dash(found.message_id)}",
+        f"reason       {or_dash(found.reason)}",
+        f"             {or_dash(found.description)}",
         f"in backlog   since {when}",
         f"size         {found.size:,} bytes",
-        *(f"property     {_word(name)} = {_word(value)}" for name, value in properties.items()),
-        *(f"unreadable   {_word(name)}: {_word(why)}" for name, why in unreadable.items()),
+        *(f"property     {or_dash(name)} = {or_dash(value)}" for name, value in properties.items()),
+        *(f"unreadable   {or_dash(name)}: {or_dash(why)}" for name, why in unreadable.items()),
         f"body         {kind}, {len(body):,} bytes",
     ]
     shown = body[:BODY_SHOWN].decode("utf-8", "replace")
@@ -328,12 +329,7 @@ def body_of(encoded: bytes) -> tuple[bytes, str]:
     return (b"", "none") if layout.body is None else (encoded[slice(*layout.body)], str(layout.body_kind))
 
 
-def _word(value: object) -> str:
-    return "-" if value is None else on_one_line(str(value))
-
-
 def quarantine_commands() -> typer.Typer:
-    """`twinbus syphon quarantine` with its commands."""
     app = command_group(
         "Look at messages that could not go home, send them again, or throw them away.",
         "twinbus syphon quarantine list",

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, option
+from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, check_range, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note
@@ -70,8 +71,8 @@ class ReceiveArguments(ArgumentGroup):
             raise OptionsError("--max and --all exclude each other: choose one")
         if self.everything and self.follow:
             raise OptionsError("--all and --follow exclude each other: choose one")
-        if self.max_ is not None and not 1 <= self.max_ <= MAX:
-            raise OptionsError(f"--max must be from 1 to {MAX}, got {self.max_}")
+        if self.max_ is not None:
+            check_range("--max", self.max_, 1, MAX)
         wait_s = parse_seconds(self.wait, "--wait")
         if not 0 <= wait_s <= 86_400:
             raise OptionsError(f"--wait must be at most 24h, got {self.wait}")
@@ -144,11 +145,13 @@ def receive(
 def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Printer, bar: ProgressBar) -> int:
     """The exit code."""
     reception.open()
-    with _stopping() as stop:
-        for found in _peeked(reception, request, stop) if request.peeks else _taken(reception, request, stop):
+    with _stop_on_signals() as stop:
+        for found in (
+            _peek_batches(reception, request, stop) if request.peeks else _receive_batches(reception, request, stop)
+        ):
             _show(reception, deque(found), request, printer, stop)
             bar.done = printer.printed
-    if stop.is_requested:
+    if stop.is_set():
         return ExitCode.DONE if request.follows else ExitCode.INTERRUPTED
     is_less = printer.printed == 0 or (request.most is not None and printer.printed < request.most)
     return ExitCode.NOT_ALL if is_less else ExitCode.DONE
@@ -159,11 +162,11 @@ def _show(
     found: deque[ServiceBusReceivedMessage],
     request: ReceiveRequest,
     printer: Printer,
-    stop: ReceiveStop,
+    stop: Event,
 ) -> None:
     """What was deleted already is shown in any case; what is under lock goes back, if it cannot be shown."""
     try:
-        while found and not (stop.is_requested and request.locks):
+        while found and not (stop.is_set() and request.locks):
             printer.show(found[0])
             if request.locks:
                 reception.complete(found[0])
@@ -174,11 +177,11 @@ def _show(
                 reception.give_back(message)
 
 
-def _taken(
-    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+def _receive_batches(
+    reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = request.most, monotonic()
-    while (left is None or left > 0) and not stop.is_requested:
+    while (left is None or left > 0) and not stop.is_set():
         waited = monotonic() - quiet_since
         slice_s = SLICE_S if request.follows else min(SLICE_S, request.wait_s - waited)
         found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
@@ -190,11 +193,11 @@ def _taken(
             return
 
 
-def _peeked(
-    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+def _peek_batches(
+    reception: MessageReceiver, request: ReceiveRequest, stop: Event
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = request.most, 0
-    while (left is None or left > 0) and not stop.is_requested:
+    while (left is None or left > 0) and not stop.is_set():
         found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
         yield found
         if found:
@@ -206,22 +209,17 @@ def _peeked(
             return
 
 
-class ReceiveStop:
-    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
-
-    def __init__(self) -> None:
-        self.is_requested = False
-
-    def take(self, *_: object) -> None:
-        if self.is_requested:
-            raise KeyboardInterrupt
-        self.is_requested = True
-
-
 @contextmanager
-def _stopping() -> Iterator[ReceiveStop]:
-    stop = ReceiveStop()
-    before = {number: signal.signal(number, stop.take) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stop_on_signals() -> Iterator[Event]:
+    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
+    stop = Event()
+
+    def take(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

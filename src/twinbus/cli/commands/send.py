@@ -18,14 +18,14 @@ import typer
 
 from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
 from twinbus.cli.namespaces import Timeout, timeout_s
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.sending import (
     NUMBER,
     BodySource,
     MessageTemplate,
     SendPath,
-    parse_properties,
+    parse_property,
     straight_to,
     through_pair,
 )
@@ -86,7 +86,7 @@ class MessageArguments(ArgumentGroup):
             schedule=None
             if self.schedule is None
             else parse_future_time(self.schedule, datetime.now(UTC), "--schedule"),
-            properties=parse_properties(self.property_ or ()),
+            properties=dict(map(parse_property, self.property_ or ())),
             fields={name: value for name, value in fields.items() if value is not None},
             is_numbered=is_numbered,
         )
@@ -135,13 +135,13 @@ def send(
     """
     attempt_s = timeout_s(timeout)
     template = message.template(is_numbered=bodies.repeat > 1)
-    way = _way(entity, namespaces, failover, attempt_s)
+    way = _path_to(entity, namespaces, failover, attempt_s)
     source = BodySource(body, bodies.file, bodies.lines, bodies.repeat)
     logging.getLogger("twinbus").addHandler(logging.NullHandler())  # what happens is in the receipts
     _send_all(way, source, template, bodies.rate, SendReport(as_json))
 
 
-def _way(
+def _path_to(
     entity: str, namespaces: PairArguments, failover: FailoverArguments, attempt_s: float
 ) -> AbstractContextManager[SendPath]:
     """Through the pair if there is a secondary."""
@@ -180,7 +180,7 @@ def _send_all(
     ending = "failed"
     try:
         with ProgressBar("sending", source.total, hidden=report.as_json and sys.stdout.isatty()) as bar, way as sender:
-            for message in _paced(source, template, rate):
+            for message in _messages_at_rate(source, template, rate):
                 report.sent(sender.send(message))
                 bar.done += 1
         ending = "done"
@@ -193,7 +193,7 @@ def _send_all(
         report.finish(ending)
 
 
-def _paced(source: BodySource, template: MessageTemplate, rate: float | None) -> Iterator[ServiceBusMessage]:
+def _messages_at_rate(source: BodySource, template: MessageTemplate, rate: float | None) -> Iterator[ServiceBusMessage]:
     began = monotonic()
     for number, body in enumerate(source.bodies(), 1):
         if rate is not None:
@@ -222,7 +222,7 @@ class SendReport:
         self.places[receipt.places[0]] += 1
         self.doubts += receipt.copies_in_doubt
         if self.as_json:
-            say(json_text({"event": "sent"} | receipt_document(receipt)))
+            say_event("sent", receipt_document(receipt))
         elif self.stored <= LINES_SHOWN:
             self._held.append(receipt_line(receipt))
 
@@ -235,8 +235,8 @@ class SendReport:
     def finish(self, ending: str) -> None:
         took_s = monotonic() - self.began
         if self.as_json:
-            facts = {"ending": ending, "stored": self.stored, "places": dict(self.places)}
-            say(json_text({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
+            places = {"places": dict(self.places), "copies_in_doubt": self.doubts}
+            say_event("finished", {"ending": ending, "stored": self.stored, **places, "seconds": took_s})
         elif self.stored <= LINES_SHOWN:
             for line in self._held:
                 say(line)
@@ -253,7 +253,6 @@ class SendReport:
 
 
 def receipt_document(receipt: SendReceipt) -> dict[str, Any]:
-    """The receipt of one message, for programs."""
     return {
         "entity": receipt.entity,
         "message_id": receipt.message_ids[0],

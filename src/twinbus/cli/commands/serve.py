@@ -21,7 +21,7 @@ import typer
 from twinbus.cli.arguments import ArgumentGroup, option
 from twinbus.cli.completion import named_in
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
-from twinbus.cli.output import json_text, say
+from twinbus.cli.output import json_text, note
 from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.errors import OptionsError, TwinbusError
@@ -201,7 +201,9 @@ def serve(
       with ServiceBusClient.from_connection_string(PRINTED) as client:
           client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
     """
-    inventory = read_entities(entities)
+    from twinbus.broker.admin.entity_file import read_inventory_file
+
+    inventory = {} if entities is None else read_inventory_file(entities)
     plan = plan_namespaces(
         namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
         data=storage.folder,
@@ -237,21 +239,21 @@ def plan_namespaces(
     *,
     data: Path | None,
     queues: tuple[str, ...],
-    inventory: Inventory | None = None,
+    inventory: Inventory,
     key: str | None,
     host: str,
-    rules: tuple[AccessRule, ...] = (),
-    jwt_issuers: tuple[JwtIssuer, ...] = (),
-    certificate: tuple[Path, Path] | None = None,
-    tls_only: bool | None = None,
-    ledger: Path | None = None,
-    limits: Mapping[str, float] | None = None,
+    rules: tuple[AccessRule, ...],
+    jwt_issuers: tuple[JwtIssuer, ...],
+    certificate: tuple[Path, Path] | None,
+    tls_only: bool | None,
+    ledger: Path | None,
+    limits: Mapping[str, float],
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
     from twinbus.limit_names import with_limits
     from twinbus.options import NamespaceOptions
 
-    described = match_entities(inventory or {}, [parse_address(text)[0] for text in addresses])
+    described = match_entities(inventory, [parse_address(text)[0] for text in addresses])
     plan: list[NamespaceOptions] = []
     for name, port in map(parse_address, addresses):
         if any(name.lower() == other.name.lower() for other in plan):
@@ -273,7 +275,7 @@ def plan_namespaces(
             tls_only=tls_only,
             ledger=ledger,
         )
-        plan.append(with_limits(options, limits or {}))
+        plan.append(with_limits(options, limits))
     return plan
 
 
@@ -283,13 +285,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
         raise OptionsError(f"--namespace takes NAME:PORT, e.g. contoso:5672 (port 0 picks a free one); got {text!r}")
     return name, int(port)
-
-
-def read_entities(file: Path | None) -> Inventory:
-    """What a file describes, by namespace; nothing without one."""
-    from twinbus.broker.admin.entity_file import read_inventory_file
-
-    return {} if file is None else read_inventory_file(file)
 
 
 def addresses_of(inventory: Inventory) -> list[str]:
@@ -338,7 +333,7 @@ class ServeOutput:
 
     def note(self, text: str) -> None:
         if not self._as_json:
-            say(f"twinbus: {text}", err=True)
+            note(text)
 
     def _say_json(self, event: str, server: NamespaceServer) -> None:
         options = server.options
@@ -361,13 +356,20 @@ async def serve_until_stopped(
     plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
 ) -> None:
     """Serve all of these namespaces, or none, until a signal comes."""
-    stop = _StopRequest()
-    with on_signals({number: partial(stop.take, number) for number in (signal.SIGINT, signal.SIGTERM)}):
-        await _serve(plan, output, stop.requested, first_queue)
+    stop = asyncio.Event()
+
+    def request_stop(number: int) -> None:
+        """The second signal ends the process on the spot."""
+        if stop.is_set():
+            os._exit(128 + number)  # what was acknowledged is on disk already
+        stop.set()
+
+    with on_signals({number: partial(request_stop, number) for number in (signal.SIGINT, signal.SIGTERM)}):
+        await _serve(plan, output, stop, first_queue)
 
 
 async def _serve(
-    plan: Sequence[NamespaceOptions], output: ServeOutput, stop_requested: asyncio.Event, first_queue: str | None
+    plan: Sequence[NamespaceOptions], output: ServeOutput, stop: asyncio.Event, first_queue: str | None
 ) -> None:
     from twinbus.broker.ops.process_memory import collect_seldom
     from twinbus.broker.server import NamespaceServer
@@ -383,7 +385,7 @@ async def _serve(
             output.ready(server)
         _give_hints(servers, output)
         collect_seldom()
-        await stop_requested.wait()
+        await stop.wait()
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
     for server in servers:
@@ -435,15 +437,3 @@ def _only_here(server: NamespaceServer) -> str | None:
         return None
     host = ConnectionString.parse(server.connection_string).host
     return host if host in EVERY_ADDRESS.values() else None
-
-
-class _StopRequest:
-    """What ends serving: the first SIGINT or SIGTERM; the second ends the process on the spot."""
-
-    def __init__(self) -> None:
-        self.requested = asyncio.Event()
-
-    def take(self, number: int) -> None:
-        if self.requested.is_set():
-            os._exit(128 + number)  # what was acknowledged is on disk already
-        self.requested.set()

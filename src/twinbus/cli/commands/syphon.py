@@ -19,6 +19,7 @@ from twinbus.cli.arguments import (
     LedgerFolder,
     PairArguments,
     PanelGroup,
+    check_writable,
     option,
     record_in,
     with_groups,
@@ -26,9 +27,9 @@ from twinbus.cli.arguments import (
 from twinbus.cli.commands.quarantine import quarantine_commands
 from twinbus.cli.completion import one_of
 from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.metrics_export import ListenAddress, MetricsFile, PairNames, check_file, parse_address, served
+from twinbus.cli.metrics_export import ListenAddress, MetricsFile, parse_address, serve_metrics
 from twinbus.cli.namespaces import Timeout, timeout_s
-from twinbus.cli.output import json_text, note, say
+from twinbus.cli.output import json_text, note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_screens import screen_for
 from twinbus.cli.syphon_setup import (
@@ -43,14 +44,13 @@ from twinbus.cli.syphon_setup import (
     raise_if_unknown,
     unchecked_texts,
     unknown_text,
-    watchful,
+    watch_order,
 )
-from twinbus.errors import OptionsError, TwinbusError
+from twinbus.errors import OptionsError
 from twinbus.units import parse_past_time
 
 if TYPE_CHECKING:
     from twinbus.cli.syphon_run import Ending
-    from twinbus.cli.syphon_screens import Screens
     from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
     from twinbus.syphon.backlog_scan import EntityCheck
     from twinbus.syphon.dry_run import DryRun
@@ -108,18 +108,6 @@ class RecordArguments(ArgumentGroup):
     def address(self) -> ListenAddress | None:
         return None if self.metrics is None else parse_address(self.metrics)
 
-    def checked_file(self) -> Path | None:
-        return None if self.metrics_file is None else check_file(self.metrics_file)
-
-
-class SyphonOutput(NamedTuple):
-    """Where a run is shown and recorded."""
-
-    as_json: bool
-    ledger: Path | None
-    metrics: ListenAddress | None
-    metrics_file: Path | None
-
 
 def syphon(
     context: typer.Context,
@@ -170,20 +158,19 @@ def syphon(
         concurrency=pace.concurrency,
         canary=selection.first,
         entities=selection.listed(),
-        enqueued_before=_past_time(selection.before),
+        enqueued_before=None
+        if selection.before is None
+        else parse_past_time(selection.before, datetime.now(UTC), "--before"),
         until_empty=pace.until_empty,
         attempt_s=attempt_s,
     )
-    output = SyphonOutput(as_json, records.ledger, records.address(), records.checked_file())
+    address = records.address()
+    check_writable("--metrics-file", records.metrics_file)
     ends = ends_of(*namespaces.both(), backlog, attempt_s)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
     if dry_run:
         raise typer.Exit(_dry_run(ends, options, as_json=as_json))
-    raise typer.Exit(asyncio.run(_bring_home(ends, options, output)))
-
-
-def _past_time(text: str | None) -> datetime | None:
-    return None if text is None else parse_past_time(text, datetime.now(UTC), "--before")
+    raise typer.Exit(asyncio.run(_bring_home(ends, options, records, address, as_json=as_json)))
 
 
 def _dry_run(ends: SyphonEnds, options: SyphonOptions, *, as_json: bool) -> ExitCode:
@@ -215,18 +202,28 @@ async def _look(ends: SyphonEnds, options: SyphonOptions) -> DryRun:
     return found
 
 
-async def _bring_home(ends: SyphonEnds, options: SyphonOptions, output: SyphonOutput) -> int:
+async def _bring_home(
+    ends: SyphonEnds,
+    options: SyphonOptions,
+    records: RecordArguments,
+    address: ListenAddress | None,
+    *,
+    as_json: bool,
+) -> int:
     """The exit code."""
     from twinbus.cli.syphon_run import Ending, SyphonRun, result_text
     from twinbus.syphon import Syphon
 
-    with record_in(output.ledger) as ledger:
+    with record_in(records.ledger) as ledger:
         search = ends.search(options.attempt_s)
         queues = await queues_of(ends, search)
         names = await check_names(ends, options, queues)
-        _report_unknown(names, ends, options)
+        if options.until_empty:
+            raise_if_unknown(names, ends.names.primary)
+        elif (text := unknown_text(names, ends.names.primary)) is not None:
+            note(text)  # a service goes on, for the entity may come
         if options.order is not None:
-            options = await watchful(ends, options, queues)
+            options = await watch_order(ends, options, queues)
 
         def make(on_alert: Callable[[Alert], None]) -> Syphon:
             return Syphon(
@@ -249,15 +246,15 @@ async def _bring_home(ends: SyphonEnds, options: SyphonOptions, output: SyphonOu
                 names = await check_names(ends, options, run.syphon.queues.indexes)  # nobody could at the start
             leftovers = await _leftovers(ends, options, run.syphon, ending, names, progress)
 
-        run = SyphonRun(make, _screen(output, ends.names))
-        with served(output.metrics, run.look, ends.names):
+        metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)
+        run = SyphonRun(make, screen_for(as_json), metrics)
+        with serve_metrics(address, run.syphon.current_progress, ends.names):
             ending, progress = await run.run(look)
     are_others_there = options.entities is not None and leftovers.outside_left != 0
     if ending is Ending.EMPTY and (are_others_there or options.enqueued_before is not None):
         ending = Ending.CHOSEN
-    if output.as_json:
-        said = {"event": "finished", "ending": ending.value} | progress.as_dict() | leftovers._asdict()
-        say(json_text(said))
+    if as_json:
+        say_event("finished", {"ending": ending.value} | progress.as_dict() | leftovers._asdict())
     else:
         notes = notes_of(leftovers.quarantined, leftovers.outside_left, leftovers.extra_queues, leftovers.doubts)
         say(result_text(ending, progress, notes))
@@ -301,22 +298,6 @@ async def _leftovers(
     met = [each.path for each in progress.destinations]
     doubts = [*syphon.queues.doubts, why_not, *unchecked_texts(names, ends.names.primary, met)]
     return SyphonLeftovers(syphon.queues.extra, quarantined, outside, [doubt for doubt in doubts if doubt])
-
-
-def _report_unknown(names: EntityCheck | None, ends: SyphonEnds, options: SyphonOptions) -> None:
-    """A wrong name ends what is to end by itself; a service goes on, for the entity may come."""
-    text = None if names is None else unknown_text(names, ends.names.primary)
-    if text is not None and options.until_empty:
-        raise TwinbusError(text)
-    if text is not None:
-        note(text)
-
-
-def _screen(output: SyphonOutput, names: PairNames) -> Screens:
-    screen = screen_for(output.as_json)
-    if output.metrics_file is not None:
-        screen.add(MetricsFile(output.metrics_file, names, note))
-    return screen
 
 
 def exit_code(ending: Ending, options: SyphonOptions, leftovers: SyphonLeftovers) -> int:

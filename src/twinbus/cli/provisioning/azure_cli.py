@@ -24,7 +24,7 @@ FORM = ToolTemplate("""\
 set -eu
 
 PRIMARY=${PRIMARY:-%{primary}}
-%{secondary_line}
+%{secondary}
 : "${PRIMARY_GROUP:?the resource group of the primary}"
 : "${SECONDARY_GROUP:?the resource group of the secondary}"
 BACKLOG_QUEUE_COUNT=${BACKLOG_QUEUE_COUNT:-%{count}}
@@ -84,6 +84,5 @@ add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$primary_id"
 def write(order: ProvisioningRequest) -> str:
     known = f"SECONDARY=${{SECONDARY:-{order.secondary}}}"
     line = ': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known
-    form = ToolTemplate(FORM.template.replace("%{secondary_line}", line))
     settings = " \\\n".join(settings_lines(NAMES, "    {name} {value}", quote=""))
-    return fill(form, order, settings.replace("5.4775807S", "5S"), "#")
+    return fill(FORM, order, settings.replace("5.4775807S", "5S"), line, "#")

@@ -28,7 +28,7 @@ param side string
 param primaryName string = '%{primary}'
 
 @description('It exists already, and is Standard or Premium.')
-param secondaryName string%{secondary_default}
+param secondaryName string%{secondary}
 
 param backlogQueueCount int = %{count}
 
@@ -175,5 +175,4 @@ resource monitorOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' =
 
 def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f" = '{order.secondary}'"
-    form = ToolTemplate(FORM.template.replace("%{secondary_default}", default))
-    return fill(form, order, "\n".join(settings_lines(NAMES, "      {name}: {value}", quote="'")), "//")
+    return fill(FORM, order, "\n".join(settings_lines(NAMES, "      {name}: {value}", quote="'")), default, "//")

@@ -30,14 +30,6 @@ class ProvisioningRequest:
     """The secondary's name; None: whoever uses the text fills it in."""
     queue_count: int
 
-    @property
-    def first_path(self) -> str:
-        return backlog_path(self.primary, 0)
-
-    @property
-    def last_path(self) -> str:
-        return backlog_path(self.primary, self.queue_count - 1)
-
 
 class ToolTemplate(Template):
     """A text with `%{gaps}`: the tools' own dollars and braces stay as they are."""
@@ -45,14 +37,18 @@ class ToolTemplate(Template):
     delimiter = "%"
 
 
-def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, comment: str) -> str:
-    """The form with everything in it that an order tells; `comment` begins a line of prose in that language."""
+def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, secondary: str, comment: str) -> str:
+    """The form with everything in it that an order tells.
+
+    `secondary` names the secondary, `comment` begins a line of prose, both in the language of the tool.
+    """
     return form.substitute(
         primary=order.primary,
         count=order.queue_count,
-        first=order.first_path,
-        last=order.last_path,
+        first=backlog_path(order.primary, 0),
+        last=backlog_path(order.primary, order.queue_count - 1),
         settings=settings,
+        secondary=secondary,
         roles="\n".join(f"{comment} {line}".rstrip() for line in ROLES.splitlines()),
         sender_role=SENDER_ROLE_ID,
         receiver_role=RECEIVER_ROLE_ID,

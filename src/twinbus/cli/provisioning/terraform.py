@@ -39,7 +39,7 @@ variable "primary_resource_group" {
 
 variable "secondary_name" {
   description = "It exists already, and is Standard or Premium."
-  type        = string%{secondary_default}
+  type        = string%{secondary}
 }
 
 variable "secondary_resource_group" {
@@ -190,6 +190,5 @@ resource "azurerm_role_assignment" "monitor_on_primary" {
 
 def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f'\n  default     = "{order.secondary}"'
-    form = ToolTemplate(FORM.template.replace("%{secondary_default}", default))
     width = max(map(len, NAMES.values()))
-    return fill(form, order, "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}")), "#")
+    return fill(FORM, order, "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}")), default, "#")

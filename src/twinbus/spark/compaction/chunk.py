@@ -91,8 +91,6 @@ def compact(chunk: Chunk, store: Path) -> ChunkResult:
 
 
 class _ChunkReader:
-    """Reads one chunk and collects its result."""
-
     def __init__(self, chunk: Chunk, store: Path) -> None:
         self._chunk = chunk
         self._store = store

@@ -85,8 +85,6 @@ def _wrong_for_a_while(offset: Any, monotonic_us: Any) -> Any:
 
 
 class ProcessClock(NamedTuple):
-    """The clock of one process."""
-
     process: str
     machine: str
     """The same for all processes that share the clock."""
@@ -102,8 +100,6 @@ class ProcessClock(NamedTuple):
 
 
 class ProcessClocks(NamedTuple):
-    """The clocks of all processes."""
-
     known: tuple[ProcessClock, ...] = ()
     primary_set_ms: int | None = 0
     secondary_set_ms: int | None = 0

@@ -21,6 +21,7 @@ from twinbus.spark.compaction.manifest import Manifest, Process, Segment, Skippe
 
 FOLDER = STORE_FOLDER
 """The default store of a ledger: a folder below its directory."""
+SEGMENTS_PER_COMMIT = 1_000
 CHECKED_EACH_RUN = ("changed", "unreadable")
 """Defects that a run finds again, if they are still there."""
 
@@ -47,9 +48,7 @@ ReadChunks = Callable[[list[Chunk], Path], list[ChunkResult]]
 """Reads chunks into a store and returns the results in the same order."""
 
 
-def compact_ledger(
-    read_chunks: ReadChunks, ledger: Path, store: Path | None = None, *, segments_per_commit: int = 1000
-) -> CompactedLedger:
+def compact_ledger(read_chunks: ReadChunks, ledger: Path, store: Path | None = None) -> CompactedLedger:
     """Add everything that is new in the ledger to its store.
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
@@ -62,8 +61,8 @@ def compact_ledger(
         manifest = manifests.load(store)
         chunks = list(find_new_chunks(ledger, found, manifest))
         _remove_uncounted(store, manifest)
-        for at in range(0, len(chunks), segments_per_commit):
-            for result in read_chunks(chunks[at : at + segments_per_commit], store):
+        for at in range(0, len(chunks), SEGMENTS_PER_COMMIT):
+            for result in read_chunks(chunks[at : at + SEGMENTS_PER_COMMIT], store):
                 _add(manifest, _read_without_repeats(result, chunks, manifest, store))
             manifests.save(store, manifest)
         _find_ends(manifest, running, ProcessProbe(found, read_ms))

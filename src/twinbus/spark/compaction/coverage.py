@@ -61,7 +61,6 @@ class StoreCoverage:
 
 
 def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
-    """What a store covers."""
     processes, pruned = compacted.manifest.processes, compacted.pruned
     missing = [each for name, process in processes.items() for each in _of_process(name, process, compacted)]
     missing += [each for name in pruned for each in _of_pruned(name, pruned[name], processes.get(name, Process()))]
@@ -104,7 +103,7 @@ def _has_wrong_clock(process: Process) -> bool:
 def _of_wrong_clock(name: str, process: Process) -> MissingRecords:
     ahead_ms = process.clock.ahead_ms
     how = f"is ahead, by {ahead_ms / 1000:,.0f} s at least" if ahead_ms else "was not set when it began"
-    text = f"the clock of {process.host} {how}: when its messages were sent, and who has overtaken whom, is unclear"
+    text = f"the clock of {process.host} {how}: when its messages were sent, and which overtook which, is unknown"
     until_ms = FOREVER_MS if ahead_ms else process.last_ms + 1
     return MissingRecords(name, process.program, None, process.first_ms, until_ms, text)
 

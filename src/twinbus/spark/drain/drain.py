@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from secrets import token_hex
@@ -63,8 +64,6 @@ class DrainProgress:
 
 @dataclass(slots=True)
 class DrainResult:
-    """How a drain ended."""
-
     ending: Ending = "empty"
     rounds: int = 0
     seconds: float = 0.0
@@ -101,16 +100,11 @@ class DrainResult:
             return int(getattr(self.recorded, name))
         return sum(getattr(report, name) for report in self.reports)
 
-    @property
-    def by_executor(self) -> dict[str, int]:
-        """How many messages each executor moved, as far as attempts ended."""
-        shares: dict[str, int] = {}
-        for report in self.reports:
-            shares[report.executor] = shares.get(report.executor, 0) + report.moved
-        return shares
-
     def as_dict(self) -> dict[str, Any]:
         counts = ("moved", "repeated", "in_doubt", "refused", "expired")
+        by_executor: Counter[str] = Counter()
+        for report in self.reports:
+            by_executor[report.executor] += report.moved
         return {
             "ending": self.ending,
             "rounds": self.rounds,
@@ -120,7 +114,7 @@ class DrainResult:
             **{name: self.count(name) for name in counts},
             "counted_from": "tasks" if self.recorded is None else "ledger",
             "killed_attempts": None if self.recorded is None else self.recorded.killed,
-            "executors": self.by_executor,
+            "executors": dict(by_executor),
             "troubles": self.troubles,
             "extra_queues": self.extra,
             "doubt": self.doubt,
@@ -354,7 +348,7 @@ def drain_every(
     *,
     on_drained: Callable[[DrainResult], None],
     on_trouble: Callable[[TwinbusError], None],
-    on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
+    on_progress: Callable[[DrainProgress], None],
 ) -> StreamingQuery:
     """A running query that drains at each tick of a structured stream; `stop` ends it.
 

@@ -31,7 +31,7 @@ class DrainOptions:
     ledger: str | None = None
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
     tasks: int | None = None
-    """At most so many at a time; None: as many as there are cores."""
+    """At most this many at a time; None: as many as there are cores."""
     prefetch: int = PREFETCH
     """Messages of one queue that a task holds at a time: the most that is repeated if it is killed."""
     patience_s: float = 120.0
@@ -66,7 +66,6 @@ class DrainOptions:
             raise OptionsError("; ".join(problems))
 
     def syphon(self) -> SyphonOptions:
-        """The options of a task's syphon."""
         return SyphonOptions(
             until_empty=True,
             order=self.order,

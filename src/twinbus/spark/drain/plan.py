@@ -37,12 +37,12 @@ class Shard:
     """The indexes of its backlog queues."""
 
 
-def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False, share_min: int = SHARE_MIN) -> list[Shard]:
+def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False) -> list[Shard]:
     """At most `tasks` shards; each queue that is not empty is in at least one, with order in exactly one."""
     deep = {index: depth for index, depth in sorted(depths.items()) if depth > 0}
     if not deep:
         return []
-    count = max(1, min(tasks, -(-sum(deep.values()) // share_min)))
+    count = max(1, min(tasks, -(-sum(deep.values()) // SHARE_MIN)))
     groups = _deal(deep, min(count, len(deep))) if in_order else _cut(deep, count)
     return [Shard(number, tuple(queues)) for number, queues in enumerate(groups)]
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus.errors import OptionsError
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
-from twinbus.spark.drain.shard import REPORT_FIELDS, ShardReport, drain_shard
+from twinbus.spark.drain.shard import ShardReport, drain_shard
 from twinbus.spark.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
-REPORT_SCHEMA = (
-    "shard INT, attempt INT, executor STRING, moved BIGINT, moved_bytes BIGINT, received BIGINT, repeated BIGINT, "
-    "in_doubt BIGINT, refused BIGINT, expired BIGINT, seconds DOUBLE, trouble STRING, order_problem STRING"
-)
 TASKS_WITHOUT_CONTEXT = 8
 """If the number of cores is unknown, e.g. with Spark Connect."""
 CANCEL_S = 0.2
@@ -62,7 +60,7 @@ def run_round(
     """
     tag = f"twinbus-drain-{secrets.token_hex(4)}"
     with ThreadPoolExecutor(1, "twinbus-drain") as pool:
-        job = pool.submit(_collected, spark, options, tuple(shards), tag)
+        job = pool.submit(_run_job, spark, options, tuple(shards), tag)
         try:
             while not wait([job], every_s).done:
                 look()
@@ -74,12 +72,12 @@ def run_round(
         return job.result()
 
 
-def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
+def _run_job(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
     with spark_errors():
         _tag(spark, tag)
         numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition
-        rows = numbers.mapInArrow(partial(_in_task, options, shards), REPORT_SCHEMA).collect()
-    return [ShardReport(**row.asDict()) for row in rows]
+        rows = numbers.mapInArrow(partial(_in_task, options, shards), "report STRING").collect()
+    return [ShardReport(**json.loads(row["report"])) for row in rows]
 
 
 def _tag(spark: SparkSession, tag: str) -> None:
@@ -111,13 +109,5 @@ def _in_task(options: DrainOptions, shards: tuple[Shard, ...], batches: Iterator
     attempt = 0 if context is None else context.attemptNumber()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            report = drain_shard(options, shards[number], attempt).as_dict()
-            values = [pa.array([report[name]], type=_arrow_type(name)) for name in REPORT_FIELDS]
-            yield pa.RecordBatch.from_arrays(values, names=list(REPORT_FIELDS))
-
-
-def _arrow_type(name: str) -> object:
-    import pyarrow as pa
-
-    special = {"shard": pa.int32(), "attempt": pa.int32(), "seconds": pa.float64()}
-    return special.get(name, pa.string() if name in ("executor", "trouble", "order_problem") else pa.int64())
+            report = asdict(drain_shard(options, shards[number], attempt))
+            yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})

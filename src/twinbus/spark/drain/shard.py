@@ -14,9 +14,8 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Ledger
@@ -70,12 +69,6 @@ class ShardReport:
         """Messages that left the backlog for good."""
         return self.moved + self.refused + self.expired
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-REPORT_FIELDS = tuple(field.name for field in fields(ShardReport))
-
 
 def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardReport:
     """Bring home what is in the shard's queues; returns when they are empty, or with the trouble."""
@@ -92,7 +85,23 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
     finally:
         if ledger is not None:
             ledger.close()
-    return replace(_report(shard, attempt, who, progress, trouble), order_problem=order_problem)
+    if progress is None:
+        return ShardReport(shard.number, attempt, who, trouble=f"{who}: {trouble}")
+    return ShardReport(
+        shard.number,
+        attempt,
+        who,
+        moved=progress.moved,
+        moved_bytes=progress.moved_bytes,
+        received=progress.received,
+        repeated=progress.repeated,
+        in_doubt=progress.in_doubt,
+        refused=progress.refused,
+        expired=progress.expired,
+        seconds=round(progress.seconds, 3),
+        trouble=f"{who}: {trouble}" if trouble else "",
+        order_problem=order_problem,
+    )
 
 
 @contextmanager
@@ -116,25 +125,6 @@ def _ledger(options: DrainOptions, shard: Shard, attempt: int) -> Ledger | None:
         return None
     program = program_of(options.run, shard.number, attempt)
     return Ledger(LedgerOptions(directory=Path(options.ledger), program=program, write_interval_s=RECORD_WAIT_S))
-
-
-def _report(shard: Shard, attempt: int, who: str, progress: Progress | None, trouble: str) -> ShardReport:
-    if progress is None:
-        return ShardReport(shard.number, attempt, who, trouble=f"{who}: {trouble}")
-    return ShardReport(
-        shard.number,
-        attempt,
-        who,
-        moved=progress.moved,
-        moved_bytes=progress.moved_bytes,
-        received=progress.received,
-        repeated=progress.repeated,
-        in_doubt=progress.in_doubt,
-        refused=progress.refused,
-        expired=progress.expired,
-        seconds=round(progress.seconds, 3),
-        trouble=f"{who}: {trouble}" if trouble else "",
-    )
 
 
 async def _pump(

@@ -100,7 +100,7 @@ def load(store: Path, manifest: Manifest) -> Balance:
         balance = msgspec.json.decode(kept, type=Balance)
     except msgspec.DecodeError:
         return Balance(made_again=f"{file} is damaged")
-    reason = _misfit(balance, store, manifest)
+    reason = _why_unfit(balance, store, manifest)
     return Balance(made_again=reason) if reason else balance
 
 
@@ -108,7 +108,7 @@ class _Versioned(msgspec.Struct):
     version: int = 0
 
 
-def _misfit(balance: Balance, store: Path, manifest: Manifest) -> str:
+def _why_unfit(balance: Balance, store: Path, manifest: Manifest) -> str:
     """Why the balance does not fit the steps of the store; empty if it does.
 
     Names prove nothing: a ledger that is compacted again, because its manifest was removed, has files of the same names

@@ -17,8 +17,7 @@ from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
-from twinbus.spark.jobs.merge import merge_new_steps
-from twinbus.spark.jobs.merge_run import MergeRun
+from twinbus.spark.jobs.merge import MergeRun, merge_new_steps
 from twinbus.spark.jobs.tables import read_table, rows_in
 from twinbus.spark.session import restore_active_session, session_for
 

@@ -14,7 +14,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, rea
 from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.steps import STEP_DDL
-from twinbus.spark.transforms.namespaces import with_namespace
+from twinbus.spark.transforms.steps import with_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,11 +25,11 @@ LITTLE_BYTES = 32 << 20
 """This much is read in the time that Python workers take to start."""
 
 
-def on(spark: SparkSession, *, little_bytes: int = LITTLE_BYTES) -> ReadChunks:
+def on(spark: SparkSession) -> ReadChunks:
     """Reads chunks on the executors, the largest first so that none is left alone at the end; a few bytes here."""
 
     def read_chunks(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
-        if sum(chunk.stop - chunk.start for chunk in chunks) <= little_bytes:
+        if sum(chunk.stop - chunk.start for chunk in chunks) <= LITTLE_BYTES:
             return read_in_process(chunks, store)
         results = {each.segment: each for each in _read_on_executors(spark, chunks, store)}
         return [results[chunk.segment] for chunk in chunks]

@@ -115,7 +115,7 @@ class Reconciliation:
             return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
         if self.count(LOST):
             return ""
-        return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
+        return f"; the {self.accepted:,} messages on record are all accounted for" if self.accepted else ""
 
     @property
     def has_wrong_clock(self) -> bool:
@@ -174,6 +174,13 @@ class Findings:
     def is_empty(self) -> bool:
         return not self.coverage.records
 
+    @property
+    def is_lossless(self) -> bool | None:
+        """Whether the records prove that nothing is lost, or that something is; None: neither."""
+        if self.reconciliation.lost_at_least:
+            return False
+        return None if self.is_empty or self.reconciliation.lost is None else True
+
     def as_dict(self) -> Row:
         return {
             "coverage": coverage_dict(self.coverage),
@@ -199,7 +206,10 @@ def coverage_dict(coverage: StoreCoverage) -> Row:
         "records": coverage.records,
         "first_ms": coverage.first_ms,
         "last_ms": coverage.last_ms,
-        "unknown": [_unknown_dict(each) for each in coverage.missing],
+        "unknown": [
+            asdict(each) | {"until_ms": None if each.until_ms >= FOREVER_MS else each.until_ms}
+            for each in coverage.missing
+        ],
         "clocks": list(coverage.clocks),
         "skipped": [
             {
@@ -212,10 +222,6 @@ def coverage_dict(coverage: StoreCoverage) -> Row:
             for each in coverage.skipped
         ],
     }
-
-
-def _unknown_dict(missing: MissingRecords) -> Row:
-    return asdict(missing) | {"until_ms": None if missing.until_ms >= FOREVER_MS else missing.until_ms}
 
 
 def widen_horizon(horizon_min: int, missing_until_ms: int, backwards_ms: int) -> tuple[int, int]:
@@ -233,8 +239,8 @@ def with_clock_warning(coverage: StoreCoverage, found: Reconciliation) -> StoreC
     if not found.has_wrong_clock:
         return coverage
     text = (
-        f"messages arrived {found.backwards_ms / 1000:,.0f} s before they left: a clock is wrong, so nobody can say "
-        "who has overtaken whom"
+        f"messages arrived {found.backwards_ms / 1000:,.0f} s before they left: a clock is wrong, so it is unknown "
+        "which message overtook which"
     )
     wrong = MissingRecords("", "clocks", None, 0, FOREVER_MS, text)
     return replace(coverage, missing=(*coverage.missing, wrong))

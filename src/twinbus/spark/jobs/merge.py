@@ -14,30 +14,134 @@ time in a new process (CPU seconds of Python and JVM, one run each, 2 cores):
 The gain is no larger than the difference of two runs of the same code in the last line, and it would be a second
 program for every sum. In a warm session a report of 2,000 events takes 5 CPU seconds instead of 4. A small report
 waits for the start of the JVM: see `session.QUICK_START`.
+
+A stretch of sends is computed again only if one of its messages is in a file of accounts that is new or was replaced. A
+torn one is repaired again only if it, or what arrived first of later stretches, has changed.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.jobs import balance as balances
-from twinbus.spark.jobs.account_files import merge_account_files, write_state_tables
 from twinbus.spark.jobs.balance import Balance, TrafficRow
-from twinbus.spark.jobs.merge_run import MergeRun, split_files
-from twinbus.spark.jobs.order import write_repaired, write_stretches
-from twinbus.spark.jobs.tables import AT_ONCE
-from twinbus.spark.transforms.accounts import removals
+from twinbus.spark.jobs.compaction import steps_of_files
+from twinbus.spark.jobs.tables import AT_ONCE, files_with_keys, read_table, rows_in, with_key
+from twinbus.spark.session import is_little, session_for
+from twinbus.spark.transforms.accounts import about_messages, accounts, merge_accounts, removals
 from twinbus.spark.transforms.availability import changes, observed
-from twinbus.spark.transforms.ordering import session_names
+from twinbus.spark.transforms.message_states import message_states, state_counts, watched
+from twinbus.spark.transforms.ordering import (
+    repaired_stretches,
+    sent_messages,
+    session_names,
+    stretches,
+    with_later_arrivals,
+)
+from twinbus.spark.transforms.steps import with_namespace
 from twinbus.spark.transforms.traffic import traffic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 POINTS_MAX = 240
 BUCKETS_MS = [round(1000 * seconds) for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21_600, 86_400)]
 """Each divides the next, so the sums of one can be added up to those of the other."""
+FILES_MAX = 128
+"""Of a table; more of them take longer to open than to read."""
+ACCOUNT_FILES_MAX = 128
+ACCOUNTS_PER_FILE = 50_000
+FEW_PER_FILE = 20_000
+"""In the files of a run that adds to others: the next steps are about the latest messages, and replace whole files."""
+LITTLE_SHARE = 4
+"""If more than a quarter is new, searching for the files it changes takes longer than writing everything again."""
+ROWS_PER_FILE = 1_000_000
+PLACE = ["sender", "stretch"]
+
+
+@dataclass(frozen=True)
+class MergeRun:
+    """A balance, and the steps that are not in it."""
+
+    spark: SparkSession
+    compacted: CompactedLedger
+    before: Balance
+    folder: Path
+    """Where this run writes."""
+
+    @property
+    def store(self) -> Path:
+        return self.compacted.store
+
+    @cached_property
+    def new(self) -> int:
+        """How many steps are new."""
+        return self.compacted.manifest.steps - self.before.steps
+
+    @cached_property
+    def span_ms(self) -> tuple[int, int]:
+        """The times of the first and the last record of the store."""
+        coverage = find_coverage(self.compacted)
+        return coverage.first_ms, coverage.last_ms
+
+    @cached_property
+    def primary_names(self) -> frozenset[str]:
+        return primary_names(self.compacted.manifest.processes.values())
+
+    def steps(self) -> DataFrame:
+        """The new steps, with the namespace before entities that are not the primary's."""
+        files = sorted(set(self.compacted.manifest.files) - set(self.before.folded))
+        fresh = steps_of_files(session_for(self.spark, self.new), self.store, files)
+        return _in_one_piece(with_namespace(fresh, self.primary_names), self.new)
+
+    def rows(self, files: list[str]) -> int:
+        return sum(rows_in(self.store / file) for file in files)
+
+    def read(self, table: str, files: list[str], rows: int) -> DataFrame:
+        """The rows of some files of a table, in a session that suits this many rows."""
+        return _in_one_piece(read_table(session_for(self.spark, rows), self.store, table, files), rows)
+
+    def accounts(self, files: list[str], beside: int = 0) -> DataFrame:
+        """The accounts in these files, with `file`, its name, in a session that suits them and `beside` other rows."""
+        rows = self.rows(files) + beside
+        found = read_table(session_for(self.spark, rows), self.store, "accounts", files)
+        found = found.withColumn("file", F.col("_metadata.file_name"))
+        return _in_one_piece(found, rows)
+
+    def write(self, table: str, frame: DataFrame) -> list[str]:
+        """The names of the new files, below the store; files without rows are left out."""
+        folder = self.folder / table
+        frame.write.parquet(str(folder))
+        files = [file for file in folder.glob("*.parquet") if rows_in(file)]
+        for file in files:
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+        return [str(file.relative_to(self.store)) for file in files]
+
+
+def split_files(files: list[str]) -> tuple[list[str], list[str]]:
+    """The files of a table that stay as they are, and those that are too many and become one."""
+    return ([], files) if len(files) > FILES_MAX else (files, [])
+
+
+def _in_one_piece(frame: DataFrame, rows: int) -> DataFrame:
+    """Little data in one partition: nothing has to be shuffled."""
+    return frame.coalesce(1) if is_little(rows) else frame
 
 
 def merge_new_steps(run: MergeRun) -> Balance:
@@ -84,3 +188,145 @@ def _append(run: MergeRun, table: str, fresh: DataFrame) -> list[str]:
     if many:
         fresh = run.read(table, many, run.new).unionByName(fresh).distinct()
     return [*kept, *run.write(table, fresh.coalesce(1))]
+
+
+# --- accounts ---
+
+
+class AccountFiles(NamedTuple):
+    """The files of accounts after a run."""
+
+    new: list[str]
+    kept: list[str]
+    replaced: list[str]
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.kept, *self.new]
+
+
+def merge_account_files(run: MergeRun) -> AccountFiles:
+    """One row per message in all files: those with a message that has new steps are replaced."""
+    before = run.before.files("accounts")
+    replaced = _find_replaced(run, before) if before else []
+    rows = run.new + run.rows(replaced)
+    together = with_key(accounts(run.steps()))
+    if replaced:
+        together = with_key(merge_accounts(run.read("accounts", replaced, rows).unionByName(together)))
+    # Messages of the same time in one file: the next steps are about the latest, and leave the other files alone.
+    files = max(1, min(ACCOUNT_FILES_MAX // 2, rows // (FEW_PER_FILE if before else ACCOUNTS_PER_FILE)))
+    firsts = (pq.read_table(run.store / file, columns=["first_ms"])["first_ms"] for file in replaced)
+    first_ms = min((int(each.to_numpy().min()) for each in firsts), default=run.span_ms[0])
+    width_ms = max(1, (run.span_ms[1] - first_ms) // files + 1)
+    at = F.least(F.greatest(F.floor((F.col("first_ms") - first_ms) / width_ms), F.lit(0)), F.lit(files - 1))
+    new = run.write("accounts", together.repartitionById(files, at.cast("int")))
+    return AccountFiles(new, [file for file in before if file not in replaced], replaced)
+
+
+def _find_replaced(run: MergeRun, before: list[str]) -> list[str]:
+    """Files with a message that has new steps; of many files the smaller half as well."""
+    if run.new * LITTLE_SHARE > run.before.steps:
+        return before
+    keys = with_key(about_messages(run.steps())).select("key").toArrow()["key"]
+    chosen = set(files_with_keys(run.store, before, np.unique(keys.to_numpy())))
+    if len(before) > ACCOUNT_FILES_MAX:
+        by_size = sorted(before, key=lambda file: (run.store / file).stat().st_size)
+        chosen.update(by_size[: len(before) // 2])
+    return [file for file in before if file in chosen]
+
+
+def write_state_tables(run: MergeRun, files: AccountFiles) -> dict[str, list[str]]:
+    """The files of the tables `tallies` and `watched`.
+
+    Rows about replaced files of accounts stay, without a meaning, until there are many files.
+    """
+    before = {table: run.before.files(table) if files.kept else [] for table in ("tallies", "watched")}
+    if not files.new:
+        return before
+    states = message_states(run.accounts(files.new))
+    fresh = {"tallies": state_counts(states.drop("message_id")), "watched": watched(states)}
+    return {table: _add_rows(run, table, fresh[table], before[table], files) for table in fresh}
+
+
+def _add_rows(run: MergeRun, table: str, fresh: DataFrame, before: list[str], files: AccountFiles) -> list[str]:
+    kept, many = split_files(before)
+    if many:
+        old = run.read(table, many, run.rows([*many, *files.new]))
+        names = [Path(file).name for file in files.kept]
+        fresh = old.where(F.col("file").isin(*names)).unionByName(fresh)
+    return [*kept, *run.write(table, fresh.coalesce(1 + run.new // ROWS_PER_FILE))]
+
+
+# --- order ---
+
+
+def write_stretches(run: MergeRun, files: AccountFiles) -> list[str]:
+    """The files of the table `stretches`."""
+    before = run.before.files("stretches")
+    if not files.new:
+        return before
+    rows = run.rows(before)
+    if not files.kept:
+        fresh = stretches(sent_messages(run.accounts(files.new)))
+        return run.write("stretches", fresh.coalesce(1 + run.new // ROWS_PER_FILE))
+    old = run.read("stretches", before, rows + run.rows(files.new))
+    now = sent_messages(run.accounts(files.new, rows))
+    replaced = F.array(*(F.lit(Path(file).name) for file in files.replaced)).cast("array<string>")
+    was_there = old.where(F.arrays_overlap("files", replaced)).select(*PLACE)
+    changed = was_there.unionByName(now.select(*PLACE)).distinct()
+    names = _file_names(old.join(changed, PLACE, "semi"))
+    beside = _named(files.kept, names)
+    again = stretches(sent_messages(run.accounts([*files.new, *beside], rows)).join(changed, PLACE, "semi"))
+    whole = old.join(changed, PLACE, "anti").unionByName(again)
+    return run.write("stretches", whole.coalesce(1 + rows // ROWS_PER_FILE))
+
+
+def write_repaired(run: MergeRun, files: AccountFiles, stretch_files: list[str]) -> list[str]:
+    """The files of the table `mended`: all torn stretches, repaired.
+
+    Those that are no longer torn, or torn in another way, stay without a meaning until there are many files.
+    """
+    before = run.before.files("mended")
+    if not files.new:
+        return before
+    rows = run.rows(stretch_files)
+    torn = _torn(run, stretch_files, rows).select("torn_as").toArrow()["torn_as"]
+    known = [pq.read_table(run.store / file, columns=["torn_as"])["torn_as"] for file in before]
+    unknown = torn
+    for each in known:
+        unknown = unknown.filter(pc.invert(pc.is_in(unknown, value_set=each)))
+    if not len(unknown):
+        return before
+    fresh = _repair(run, files, stretch_files, unknown)
+    kept, many = split_files(before)
+    if many:
+        old = run.read("mended", many, rows)
+        fresh = old.join(_listed(old, torn), "torn_as", "semi").unionByName(fresh)
+    return [*kept, *run.write("mended", fresh.coalesce(1))]
+
+
+def _repair(run: MergeRun, files: AccountFiles, stretch_files: list[str], unknown: Any) -> DataFrame:
+    """The torn stretches with these numbers, repaired."""
+    rows = run.rows(stretch_files)
+    torn = _torn(run, stretch_files, rows)
+    found = _named(files.all, _file_names(torn.join(_listed(torn, unknown), "torn_as", "semi")))
+    rows += run.rows(found)
+    torn = _torn(run, stretch_files, rows)
+    wanted = torn.join(_listed(torn, unknown), "torn_as", "semi")
+    return repaired_stretches(wanted, sent_messages(run.read("accounts", found, rows)))
+
+
+def _torn(run: MergeRun, stretch_files: list[str], rows: int) -> DataFrame:
+    return with_later_arrivals(run.read("stretches", stretch_files, rows)).where("is_torn")
+
+
+def _listed(frame: DataFrame, numbers: Any) -> DataFrame:
+    return F.broadcast(frame.sparkSession.createDataFrame(pa.table({"torn_as": numbers})))
+
+
+def _file_names(of_stretches: DataFrame) -> set[str]:
+    return {row["file"] for row in of_stretches.select(F.explode("files").alias("file")).distinct().collect()}
+
+
+def _named(files: Iterable[str], names: set[str]) -> list[str]:
+    return [file for file in files if Path(file).name in names]

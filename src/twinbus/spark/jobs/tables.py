@@ -64,11 +64,6 @@ def with_key(accounts: DataFrame) -> DataFrame:
     return accounts.withColumn("key", F.xxhash64(*KEY))
 
 
-def with_file(rows: DataFrame) -> DataFrame:
-    """Add `file`: the name of the file that a row is in; no two files of a balance have the same."""
-    return rows.withColumn("file", F.col("_metadata.file_name"))
-
-
 def files_with_keys(store: Path, files: list[str], keys: Any) -> list[str]:
     """The files of accounts that have one of these sorted keys. It is a column of numbers: read in this process, it
     takes less time than Spark needs to start a job.
@@ -88,8 +83,3 @@ def files_with_keys(store: Path, files: list[str], keys: Any) -> list[str]:
 def rows_in(file: Path) -> int:
     rows: int = pq.read_metadata(file).num_rows
     return rows
-
-
-def first_ms_in(file: Path) -> int:
-    """The first record of any message in a file of accounts."""
-    return int(pq.read_table(file, columns=["first_ms"])["first_ms"].to_numpy().min())

@@ -52,28 +52,16 @@ svg{width:100%;min-width:800px;height:auto;display:block}svg text{fill:var(--ink
 
 
 def page(findings: Findings) -> str:
-    """The whole page."""
-    mood = verdict_style(findings)
     sections = [_messages(findings), _coverage(findings), _named(findings), _outages(findings), _flow(findings)]
     sections += [_order(findings), _cost(findings)]
+    headline = "Nothing was recorded" if findings.is_empty else findings.reconciliation.verdict.capitalize()
     return PAGE.format(
         style=STYLE,
-        mood=mood,
-        verdict=in_html(_headline(findings)),
+        mood={True: "good", False: "bad", None: "unsure"}[findings.is_lossless],
+        verdict=in_html(headline),
         summary=in_html(summary(findings)),
         sections="\n".join(filter(None, sections)),
     )
-
-
-def verdict_style(findings: Findings) -> str:
-    """good: nothing is lost; bad: something is; unsure: unknown."""
-    if findings.reconciliation.lost_at_least:
-        return "bad"
-    return "unsure" if findings.is_empty or findings.reconciliation.lost is None else "good"
-
-
-def _headline(findings: Findings) -> str:
-    return "Nothing was recorded" if findings.is_empty else findings.reconciliation.verdict.capitalize()
 
 
 def summary(findings: Findings) -> str:
@@ -112,15 +100,14 @@ def _missing(findings: Findings) -> str:
     unknown = findings.coverage.missing
     rows = [_unknown_row(each) for each in unknown[:UNKNOWN_SHOWN]]
     more = f"<p>And {len(unknown) - len(rows):,} more.</p>" if len(unknown) > len(rows) else ""
-    text = f"<h2>What is missing</h2><p>{_meaning(findings)}</p>"
+    meaning = (
+        "Every message is accounted for without these records: those who accepted it have recorded everything."
+        if findings.reconciliation.is_certain
+        else "Where records are missing, nobody can say that nothing was lost."
+    )
+    text = f"<h2>What is missing</h2><p>{meaning}</p>"
     shown = table(("process", "records", "from", "to", "why"), rows, text=(4,), long=(4,))
     return f"{text}{shown}{more}" if rows else ""
-
-
-def _meaning(findings: Findings) -> str:
-    if findings.reconciliation.is_certain:
-        return "Every message is accounted for without these records: those who accepted it have told everything."
-    return "Where records are missing, nobody can say that nothing was lost."
 
 
 def _skipped(findings: Findings) -> str:

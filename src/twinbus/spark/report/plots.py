@@ -30,7 +30,7 @@ def timeline(bars: Sequence[PlotBar], first_ms: int, last_ms: int) -> str:
     rows = list(dict.fromkeys(bar.row for bar in bars))[:ROWS_MAX]
     height = TOP + 24 * len(rows) + BOTTOM
     across = _Axis(first_ms, last_ms)
-    shapes = [across.drawn(height)]
+    shapes = [across.draw(height)]
     for at, row in enumerate(rows):
         y = TOP + 24 * at
         shapes.append(_text(LEFT - 8, y + 16, row if len(row) <= 22 else row[:21] + "…", "end"))
@@ -44,7 +44,7 @@ def _bar(bar: PlotBar, across: _Axis, y: int, last_ms: int) -> str:
     return f"{shape}<title>{in_html(bar.title)}</title></rect>"
 
 
-def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, *, step: bool = True) -> str:
+def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int) -> str:
     """A value over time; it stays as it is until the next point."""
     height = 200
     across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
@@ -55,9 +55,9 @@ def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, *, st
         path.append(f"{x:.1f},{level:.1f}")
         level = up.at(value)
         path.append(f"{x:.1f},{level:.1f}")
-    path.append(f"{across.at(last_ms):.1f},{level:.1f}" if step else f"{across.at(last_ms):.1f},{up.at(0):.1f}")
+    path.append(f"{across.at(last_ms):.1f},{level:.1f}")
     ground = f"{LEFT},{up.at(0):.1f} {' '.join(path)} {across.at(last_ms):.1f},{up.at(0):.1f}"
-    shapes = [across.drawn(height), up.drawn(), f'<polygon class="area" points="{ground}"/>']
+    shapes = [across.draw(height), up.draw(), f'<polygon class="area" points="{ground}"/>']
     return _svg("messages over time", height, [*shapes, f'<polyline class="line" points="{" ".join(path)}"/>'])
 
 
@@ -66,7 +66,7 @@ def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bu
     height = 200
     across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
     width = max(1.0, across.at(first_ms + bucket_ms) - across.at(first_ms) - 0.5)
-    shapes = [across.drawn(height), up.drawn()]
+    shapes = [across.draw(height), up.draw()]
     for at_ms, value in points:
         if value:
             x, y = max(across.at(at_ms), LEFT), up.at(value)
@@ -99,7 +99,7 @@ class _Axis:
     def at(self, at_ms: float) -> float:
         return LEFT + INNER * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
 
-    def drawn(self, height: int) -> str:
+    def draw(self, height: int) -> str:
         """Lines with the time of day below, and below that the day where another one begins."""
         shapes, day_before = [], ""
         for tick in range(TICKS + 1):
@@ -124,7 +124,7 @@ class _Scale:
     def at(self, value: float) -> float:
         return self._bottom - (self._bottom - TOP) * value / self._top
 
-    def drawn(self) -> str:
+    def draw(self) -> str:
         shapes = []
         for part in (0, 0.5, 1):
             y = self.at(self._top * part)

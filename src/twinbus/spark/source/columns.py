@@ -83,7 +83,7 @@ def write_problems(given: Mapping[str, str], *, has_target: bool, makes_ids: boo
         problems.append("there is no column body")
     if "message_id" not in given and not makes_ids:
         problems.append(
-            "there is no column message_id: by it a repeated send is told from a new message; add one, or set "
+            "there is no column message_id: it tells a repeated send from a new message; add one, or set "
             "generateMessageIds=true and live with repeats"
         )
     if "entity" not in given and not has_target:

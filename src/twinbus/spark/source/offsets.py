@@ -82,11 +82,10 @@ def _entry_of(offsets: Mapping[str, Any] | None, entity: str) -> Any:
 
 def as_offsets(found: Mapping[str, Positions]) -> dict[str, Any]:
     """As Spark keeps it; the same positions give the same text."""
-    return {entity.lower(): _fields(positions) for entity, positions in found.items()}
-
-
-def _fields(positions: Positions) -> dict[str, dict[str, int]]:
-    return {str(partition): positions[partition]._asdict() for partition in sorted(positions)}
+    return {
+        entity.lower(): {str(partition): positions[partition]._asdict() for partition in sorted(positions)}
+        for entity, positions in found.items()
+    }
 
 
 def unread(begin: Positions, end: Positions) -> Iterable[tuple[int, int]]:

@@ -65,7 +65,7 @@ def read_options(
     given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, is_batch: bool = False
 ) -> ReadOptions:
     """Raises `OptionsError` with everything that is wrong, with the columns too if somebody chose them."""
-    options = _Given(given, (*_BOTH, *_READ))
+    options = _GivenOptions(given, (*_BOTH, *_READ))
     found = ReadOptions(
         access=options.access(),
         entities=_entities(options),
@@ -88,7 +88,7 @@ def write_options(
     given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, overwrites: bool = False
 ) -> WriteOptions:
     """Raises `OptionsError` with everything that is wrong, with the columns too if they are known."""
-    options = _Given(given, (*_BOTH, *_WRITE))
+    options = _GivenOptions(given, (*_BOTH, *_WRITE))
     queue, path = options.text("queue"), options.text("path")
     if queue and path and queue != path:
         options.problems.append("queue and the path say different things: give one")
@@ -107,7 +107,7 @@ def write_options(
     return found
 
 
-def _entities(options: _Given) -> tuple[str, ...]:
+def _entities(options: _GivenOptions) -> tuple[str, ...]:
     queues, path = options.text("queues"), options.text("path")
     if queues and path and queues != path:
         options.problems.append("queues and the path say different things: give one")
@@ -135,7 +135,7 @@ def _named_twice(entities: list[str]) -> list[str]:
     return [f"named twice: {', '.join(twice)}"] if twice else []
 
 
-def _dead_letters(options: _Given, entities: list[str]) -> tuple[str, ...]:
+def _dead_letters(options: _GivenOptions, entities: list[str]) -> tuple[str, ...]:
     wrong = [each for each in entities if each.lower().endswith(DEAD_LETTER_QUEUE.lower())]
     if wrong:
         options.problems.append(
@@ -145,7 +145,7 @@ def _dead_letters(options: _Given, entities: list[str]) -> tuple[str, ...]:
     return tuple(each + DEAD_LETTER_QUEUE for each in entities)
 
 
-class _Given:
+class _GivenOptions:
     """Options as they came, and what is wrong with them."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:

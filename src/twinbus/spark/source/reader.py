@@ -14,9 +14,14 @@ from twinbus.errors import TwinbusError
 from twinbus.spark.queue_browser import QueueBrowser
 from twinbus.spark.source.offsets import SequenceRange, old_number, positions_in, split_ranges, unread
 from twinbus.spark.source.options import ReadOptions
-from twinbus.spark.source.partitions import PeekedEntry, describe_peeked, partitions_from, span_from
 from twinbus.spark.source.rows import batch_of
-from twinbus.spark.source.stream_offsets import StreamOffsets
+from twinbus.spark.source.stream_offsets import (
+    PeekedEntry,
+    StreamOffsets,
+    describe_peeked,
+    partitions_from,
+    span_from,
+)
 from twinbus.transport.annotations import sequence_of
 
 try:  # since 4.2

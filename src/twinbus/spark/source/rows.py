@@ -189,39 +189,27 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> bytes:
     content = row.get("body")
     body = content.encode() if isinstance(content, str) else content
     try:
-        message = _encoded(fields, annotations, row, body, ttl_ms, is_data=body_type == "data")
+        message = sections.encode_message(
+            header=Header(durable=True, ttl_ms=None if ttl_ms is None else min(ttl_ms, _TTL_MS_MAX)),
+            annotations=annotations or None,
+            properties=fields or None,
+            application_properties=_encode_properties(row.get("application_properties")),
+            data=(body or b"") if body_type == "data" else None,
+        )
     except (ValueError, struct.error) as error:
         raise OptionsError(f"it cannot be encoded: {error}") from None
-    return message if body_type == "data" else _with_sections(message, body_type, body)
+    return message if body_type == "data" else _append_sections(message, body_type, body)
 
 
-def _encoded(
-    fields: dict[PropertyField, Value],
-    annotations: dict[str, Value],
-    row: Mapping[str, Any],
-    body: bytes | None,
-    ttl_ms: int | None,
-    *,
-    is_data: bool,
-) -> bytes:
-    return sections.encode_message(
-        header=Header(durable=True, ttl_ms=None if ttl_ms is None else min(ttl_ms, _TTL_MS_MAX)),
-        annotations=annotations or None,
-        properties=fields or None,
-        application_properties=_written_properties(row.get("application_properties")),
-        data=(body or b"") if is_data else None,
-    )
-
-
-def _written_properties(pairs: Any) -> dict[str, Value] | None:
+def _encode_properties(pairs: Any) -> dict[str, Value] | None:
     """From a map of texts, or of types with texts."""
     if pairs is None:
         return None
     entries = pairs.items() if isinstance(pairs, dict) else pairs
-    return {name: _written(name, value) for name, value in entries}
+    return {name: _encode_property(name, value) for name, value in entries}
 
 
-def _written(name: str, value: Any) -> Value:
+def _encode_property(name: str, value: Any) -> Value:
     if not isinstance(value, dict):
         return value
     try:
@@ -230,7 +218,7 @@ def _written(name: str, value: Any) -> Value:
         raise OptionsError(f"application property {name}: {error}") from None
 
 
-def _with_sections(message: bytes, body_type: str, body: bytes | None) -> bytes:
+def _append_sections(message: bytes, body_type: str, body: bytes | None) -> bytes:
     """With a body that is given as it lies on the wire."""
     whole = message + (body or b"")
     try:
@@ -238,7 +226,9 @@ def _with_sections(message: bytes, body_type: str, body: bytes | None) -> bytes:
             return whole
     except DecodeError:
         pass
-    raise OptionsError(f"the body is no AMQP {body_type}: body_type must be data, value or sequence, and fit the body")
+    raise OptionsError(
+        f"the body is not an AMQP {body_type}: body_type must be data, value or sequence, and fit the body"
+    )
 
 
 # --- batches ---

@@ -1,12 +1,15 @@
-"""Finds how far a stream can go: what is new in each partition, and whether an entity was deleted and created again."""
+"""Finds how far a stream can go: what is new in each partition, and whether an entity was deleted and created again.
+
+It peeks, which needs the Listen right only.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.offsets import (
@@ -21,16 +24,8 @@ from twinbus.spark.source.offsets import (
     share_limit,
 )
 from twinbus.spark.source.options import LATEST, ReadOptions
-from twinbus.spark.source.partitions import (
-    PartitionSpan,
-    PeekedEntry,
-    PeekEntity,
-    first_in,
-    is_recreated,
-    partitions_from,
-    span_from,
-)
-from twinbus.transport.peek import DEAD_LETTER_QUEUE
+from twinbus.transport.annotations import enqueued_ms, is_scheduled, sequence_of
+from twinbus.transport.peek import DEAD_LETTER_QUEUE, search_last_sequence
 
 logger = logging.getLogger("twinbus.spark")
 
@@ -38,6 +33,89 @@ CHECK_S = 10.0
 """How often an idle stream searches new partitions, and checks whether its entities were created again. Whatever is
 found before that is checked at once, so nothing is missed; a call that finds nothing costs one peek.
 """
+UNSCHEDULED_SEARCH = 32
+"""How many messages are peeked to find one that is not scheduled."""
+
+
+class PeekedEntry(NamedTuple):
+    """What is known of a peeked message."""
+
+    number: int
+    enqueued_ms: int
+    is_scheduled: bool = False
+    """Its time may be the one it is scheduled for, and it gets another number then."""
+
+
+PeekEntity = Callable[[int, int], list[PeekedEntry]]
+"""Takes a sequence number and a count: the messages of one entity from that number on, at most that many."""
+
+
+class PartitionSpan(NamedTuple):
+    """The first and the last message of a partition, from some number on; numbers between may be missing."""
+
+    first: PeekedEntry
+    last: PeekedEntry
+
+    @property
+    def depth(self) -> int:
+        """About how many messages that are, and never fewer."""
+        return self.last.number - self.first.number + 1
+
+
+def describe_peeked(message: bytes) -> PeekedEntry:
+    return PeekedEntry(sequence_of(message), enqueued_ms(message) or 0, is_scheduled(message))
+
+
+def first_in(peek: PeekEntity, number: int) -> PeekedEntry | None:
+    """The first message of a partition from a number on."""
+    found = peek(number, 1)
+    return found[0] if found and partition_of(found[0].number) == partition_of(number) else None
+
+
+def partitions_from(peek: PeekEntity, number: int) -> Iterator[PeekedEntry]:
+    """The first message of each partition that has any from a number on. Costs a peek each, and one more."""
+    seen: set[int] = set()
+    while found := peek(number, 1):
+        partition = partition_of(found[0].number)
+        if partition in seen:
+            return  # not what was asked for: there is nothing further on
+        seen.add(partition)
+        yield found[0]
+        number = first_sequence_of(partition + 1)
+
+
+def span_from(peek: PeekEntity, first: PeekedEntry) -> PartitionSpan:
+    """From a message to the last one of its partition."""
+    last = first
+    search = search_last_sequence(first.number)
+    asked = next(search)
+    try:
+        while True:
+            found = first_in(peek, asked)
+            last = found or last
+            asked = search.send(None if found is None else found.number)
+    except StopIteration:
+        return PartitionSpan(first, last)
+
+
+def is_recreated(peek: PeekEntity, position: StreamPosition) -> bool:
+    """Whether the entity was deleted and created again since the stream read it.
+
+    Then numbers begin at 1 again, and a stream that waits for higher ones would read nothing, or not all. An offset of
+    version 0.1 does not always show that; then the answer is true if messages could be missed.
+    """
+    known = position.seen or position.next - 1
+    there = first_in(peek, known) if known else None
+    if there is not None and there.number == known:
+        return bool(position.seen) and there.enqueued_ms != position.enqueued_ms
+    begin = first_sequence_of(partition_of(position.next))
+    below = [
+        each
+        for each in peek(begin, UNSCHEDULED_SEARCH)
+        if begin <= each.number < position.next and not each.is_scheduled
+    ]
+    # In one entity a message with a lower number was enqueued earlier.
+    return bool(below) and below[0].enqueued_ms > position.latest_ms
 
 
 class StreamOffsets:
@@ -51,7 +129,7 @@ class StreamOffsets:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`peek` returns up to so many messages of an entity from a number on."""
+        """`peek` takes an entity as well."""
         self._options = options
         self._peek = peek
         self._monotonic = monotonic

@@ -7,7 +7,6 @@ What has no simple type (a list, a map, an array, a described value) is `amqp`: 
 from __future__ import annotations
 
 import base64
-import binascii
 import uuid
 from collections.abc import Callable
 
@@ -81,13 +80,13 @@ def from_text(name: str, text: str | None) -> Value:
         return None
     read = _READERS.get(name)
     if read is None:
-        raise OptionsError(f"{name!r} is no type of AMQP: use one of {', '.join(sorted([*_READERS, 'null']))}")
+        raise OptionsError(f"{name!r} is not an AMQP type: use one of {', '.join(sorted([*_READERS, 'null']))}")
     if text is None:
         raise OptionsError(f"a value of type {name} needs a text")
     try:
         return read(text)
-    except (ValueError, binascii.Error, DecodeError):
-        raise OptionsError(f"{text!r:.60} is no {name}") from None
+    except (ValueError, KeyError, DecodeError):
+        raise OptionsError(f"{text!r:.60} is not a valid {name}") from None
 
 
 def _number(kind: type[int], low: int, high: int) -> Callable[[str], Value]:
@@ -98,10 +97,6 @@ def _number(kind: type[int], low: int, high: int) -> Callable[[str], Value]:
         return kind(value)
 
     return read
-
-
-def _boolean(text: str) -> Value:
-    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse(text)
 
 
 def _refuse(text: str) -> Value:
@@ -127,7 +122,7 @@ def _encoded(text: str) -> Value:
 _READERS: dict[str, Callable[[str], Value]] = {
     **{name: _number(*facts) for name, facts in _NUMBERS.items()},
     **{name: _bytes(name) for name in _BYTES},
-    "boolean": _boolean,
+    "boolean": lambda text: {"true": True, "false": False}[text.lower()],
     "double": float,
     "float": lambda text: Float32(float(text)),
     "string": str,

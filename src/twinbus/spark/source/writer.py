@@ -49,7 +49,7 @@ FOR_GOOD = {
     FailureKind.DISABLED,
 }
 """Another attempt would fail in the same way."""
-_OVER_LINK_LIMIT = Failure(FailureKind.TOO_LARGE, "the batch was made before the link told its limit")
+_OVER_LINK_LIMIT = Failure(FailureKind.TOO_LARGE, "the batch was made before the limit of the link was known")
 """Not sent at all: a service may close the link for it, and everything else in flight would be in doubt."""
 
 
@@ -170,17 +170,13 @@ class BatchSender:
                 self.stored += len(batch)
                 return
             if failure.kind is FailureKind.TOO_LARGE and len(batch) > 1:
-                await self._deliver_in_parts(target, batch)
+                for piece in _cut(batch, -(-len(batch) // 2), target.limit_bytes):  # one too large is alone in the end
+                    await self._deliver(target, piece)
                 return
             if failure.kind in FOR_GOOD or attempt == ATTEMPTS:
                 raise self._error(target, batch, failure)
             is_busy = failure.kind is FailureKind.BUSY
             await asyncio.sleep(BUSY_S if is_busy else BACKOFF_S[min(attempt, len(BACKOFF_S)) - 1])
-
-    async def _deliver_in_parts(self, target: _EntityLink, batch: list[bytes]) -> None:
-        """In parts of at most half of the messages: in the end a message that is too large is alone."""
-        for piece in _cut(batch, -(-len(batch) // 2), target.limit_bytes):
-            await self._deliver(target, piece)
 
     def _error(self, target: _EntityLink, batch: list[bytes], failure: Failure) -> QueueUnreachable:
         where, what = f"{target.entity} of {self._dial.hostname or self._dial.host}", ""

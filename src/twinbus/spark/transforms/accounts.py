@@ -73,7 +73,7 @@ def accounts(steps: DataFrame) -> DataFrame:
 
 def about_messages(steps: DataFrame) -> DataFrame:
     """The steps that count for accounts, with only the columns these need, and hashes instead of names."""
-    counted = steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & is_of_entity())
+    counted = steps.where(is_kind(*KINDS) & F.col("message_id").isNotNull() & is_of_entity())
     return counted.select(
         F.substring_index(F.lower("entity"), SUBSCRIPTIONS, 1).alias("entity"),
         "message_id",
@@ -128,7 +128,7 @@ def holder_number(process: str) -> int:
     return crc32(process.encode()) % HOLDERS
 
 
-def _is(*kinds: Kind) -> Column:
+def is_kind(*kinds: Kind) -> Column:
     return F.col("kind").isin(*map(str, kinds))
 
 
@@ -138,12 +138,15 @@ def sums() -> Sums:
 
 
 def _counts() -> Sums:
-    happened = {name: _is(*kinds) for name, kinds in COUNTED.items()}
-    happened |= {name: _is(*kinds) & is_on_primary() for name, kinds in COUNTED_ON_PRIMARY.items()}
+    happened = {name: is_kind(*kinds) for name, kinds in COUNTED.items()}
+    happened |= {name: is_kind(*kinds) & is_on_primary() for name, kinds in COUNTED_ON_PRIMARY.items()}
     for name, kind in COUNTED_BY_SIDE.items():
-        happened |= {f"{name}_home": _is(kind) & is_on_primary(), f"{name}_backlog": _is(kind) & ~is_on_primary()}
+        happened |= {
+            f"{name}_home": is_kind(kind) & is_on_primary(),
+            f"{name}_backlog": is_kind(kind) & ~is_on_primary(),
+        }
     # The service gives a number to what is scheduled, and to no other send.
-    happened["numbered"] = _is(Kind.ACCEPTED) & F.col("is_numbered")
+    happened["numbered"] = is_kind(Kind.ACCEPTED) & F.col("is_numbered")
     return {name: Sum("sum", condition.cast("bigint")) for name, condition in happened.items()}
 
 
@@ -152,40 +155,40 @@ def _moments() -> Sums:
     at_ms = F.col("at_ms")
     return {
         "first_ms": Sum("min", at_ms),
-        "backlogged_ms": Sum("min", F.when(_is(Kind.BACKLOGGED), at_ms)),
-        "arrived_ms": Sum("min", F.when(_is(*ARRIVED) | (_is(Kind.STORED) & is_on_primary()), at_ms)),
-        "sent_home_ms": Sum("min", F.when(_is(Kind.SENT_HOME), at_ms)),
-        "due_ms": Sum("max", F.when(_is(*ARRIVED, Kind.BACKLOGGED, Kind.STORED), F.col("until_ms"))),
-        "last_ack_ms": Sum("max", F.when(_is(*ARRIVED), at_ms)),
-        "taken_ms": Sum("max", F.when(_is(Kind.RECEIVED_FROM_BACKLOG), at_ms)),
-        "returned_ms": Sum("max", F.when(_is(*COUNTED["returned"]), at_ms)),
+        "backlogged_ms": Sum("min", F.when(is_kind(Kind.BACKLOGGED), at_ms)),
+        "arrived_ms": Sum("min", F.when(is_kind(*ARRIVED) | (is_kind(Kind.STORED) & is_on_primary()), at_ms)),
+        "sent_home_ms": Sum("min", F.when(is_kind(Kind.SENT_HOME), at_ms)),
+        "due_ms": Sum("max", F.when(is_kind(*ARRIVED, Kind.BACKLOGGED, Kind.STORED), F.col("until_ms"))),
+        "last_ack_ms": Sum("max", F.when(is_kind(*ARRIVED), at_ms)),
+        "taken_ms": Sum("max", F.when(is_kind(Kind.RECEIVED_FROM_BACKLOG), at_ms)),
+        "returned_ms": Sum("max", F.when(is_kind(*COUNTED["returned"]), at_ms)),
     }
 
 
 def _places() -> Sums:
-    reader = F.when(_is(Kind.DELIVERED, Kind.RECEIVED) & is_on_primary(), F.col("reader"))
+    reader = F.when(is_kind(Kind.DELIVERED, Kind.RECEIVED) & is_on_primary(), F.col("reader"))
     return {
         "session": Sum("max", F.col("session")),
-        "backlog_queue": Sum("max", F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
-        "other_queue": Sum("min", F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "backlog_queue": Sum("max", F.when(is_kind(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "other_queue": Sum("min", F.when(is_kind(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
         "first_reader": Sum("min", reader),
         "last_reader": Sum("max", reader),
-        "acked_by": Sum("min", F.when(_is(*ARRIVED), F.col("process"))),
-        "last_acked_by": Sum("max", F.when(_is(*ARRIVED), F.col("process"))),
-        "last_take": Sum("max", F.when(_is(Kind.RECEIVED_FROM_BACKLOG), F.col("take"))),
+        "acked_by": Sum("min", F.when(is_kind(*ARRIVED), F.col("process"))),
+        "last_acked_by": Sum("max", F.when(is_kind(*ARRIVED), F.col("process"))),
+        "last_take": Sum("max", F.when(is_kind(Kind.RECEIVED_FROM_BACKLOG), F.col("take"))),
     }
 
 
 def _order() -> Sums:
     """Its place in what a process sent; and for each way to see arrivals, when and where in the records."""
     columns: Sums = {
-        "sender": Sum("min", F.when(_is(*SENT), F.col("process"))),
-        "last_sender": Sum("max", F.when(_is(*SENT), F.col("process"))),
-        "sent_place": Sum("min", F.when(_is(*SENT), F.col("place"))),
-        "sent_ms": Sum("min", F.when(_is(*SENT), F.col("at_ms"))),
+        "sender": Sum("min", F.when(is_kind(*SENT), F.col("process"))),
+        "last_sender": Sum("max", F.when(is_kind(*SENT), F.col("process"))),
+        "sent_place": Sum("min", F.when(is_kind(*SENT), F.col("place"))),
+        "sent_ms": Sum("min", F.when(is_kind(*SENT), F.col("at_ms"))),
     }
     for name, kinds in ARRIVALS.items():
-        happened = _is(*kinds) & is_on_primary()
+        happened = is_kind(*kinds) & is_on_primary()
         columns[f"{name}_ms"] = Sum("min", F.when(happened, F.col("at_ms")))
         columns[f"{name}_place"] = Sum("min", F.when(happened, F.col("place")))
     return columns

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
+from twinbus.spark.transforms.accounts import is_kind
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
 BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
@@ -13,7 +14,7 @@ BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.PROBED, 
 
 def changes(steps: DataFrame) -> DataFrame:
     """One row for each change of an entity's state in a process: `entity`, `process`, `number`, `kind`, `at_ms`."""
-    is_change = F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0)
+    is_change = is_kind(*CHANGES) & (F.col("entity") != "") & (F.col("position") == 0)
     return steps.where(is_change).select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
 
 
@@ -88,7 +89,7 @@ def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
 
 def observed(steps: DataFrame) -> DataFrame:
     """One row per entity that a client sent to or probed: `entity`, `first_ms`, `last_ms`."""
-    about = steps.where(F.col("kind").isin(*map(str, BY_CLIENTS)) & (F.col("entity") != ""))
+    about = steps.where(is_kind(*BY_CLIENTS) & (F.col("entity") != ""))
     return about.groupBy(F.lower("entity").alias("entity")).agg(
         F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")
     )

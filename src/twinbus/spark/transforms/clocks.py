@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
+from twinbus.spark.transforms.accounts import MINUTE_MS
 
-MINUTE_MS = 60_000
 SAME_CLOCK_MS = 1000
 """How far apart two records of one event on one machine may be."""
 _FLAGS = ("is_primarys", "is_secondarys", "is_missing", "is_missings")

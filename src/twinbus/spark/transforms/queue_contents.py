@@ -6,11 +6,11 @@ looked up in the steps for the few messages that did not come home, and are not 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
-from twinbus.spark.transforms.accounts import queue_number
+from twinbus.spark.transforms.accounts import is_kind, queue_number
 
 THERE, GONE, NEVER_STORED = "there", "gone", "never_stored"
 KEY = ("backlog_queue", "message_id")
@@ -26,11 +26,11 @@ def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
     of_queues = steps.where((F.col("entity") == "") & (F.col("queue") != "")).withColumn(
         "backlog_queue", queue_number()
     )
-    removed = of_queues.where(_is(Kind.REMOVED)).groupBy("backlog_queue").agg(F.max("at_ms").alias("_removed_ms"))
-    stored = _is(Kind.STORED)
+    removed = of_queues.where(is_kind(Kind.REMOVED)).groupBy("backlog_queue").agg(F.max("at_ms").alias("_removed_ms"))
+    stored = is_kind(Kind.STORED)
     counts = (
         of_queues.join(F.broadcast(removed), "backlog_queue", "left")
-        .where(_is(Kind.STORED, Kind.DELIVERED, Kind.EXPIRED))
+        .where(is_kind(Kind.STORED, Kind.DELIVERED, Kind.EXPIRED))
         .join(F.broadcast(waited_for), [*KEY], "right")
         .groupBy(*KEY, "_waited_for")
         .agg(
@@ -55,7 +55,3 @@ def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
         .withColumn("in_queue", F.when(F.col("state") == state, F.col("_place")))
         .drop("_place", "_stored_ms")
     )
-
-
-def _is(*kinds: Kind) -> Column:
-    return F.col("kind").isin(*map(str, kinds))

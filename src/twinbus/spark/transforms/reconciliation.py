@@ -138,7 +138,7 @@ def _overtaken(horizon_min: int, primary: NamespaceRecords) -> Column:
     return F.coalesce(found, F.lit(False))
 
 
-def _in_any(periods: Sequence[Period], since: str = "arrived_ms", until: str = "arrived_ms") -> Column:
+def _in_any(periods: Sequence[Period], since: str, until: str) -> Column:
     """Whether `since` to `until` lies in one of the periods."""
     text = " or ".join(f"{since} >= {since_ms} and {until} < {until_ms}" for since_ms, until_ms in periods)
     return F.expr(f"coalesce({text}, false)") if text else F.lit(False)  # a text: there may be many
@@ -160,7 +160,7 @@ CLOCKS_DIFFER = (
     "open whether that ledger was kept then"
 )
 PASSED_BY_OTHERS = (
-    "messages that entered the same backlog queue later have come home; but that is told by clocks of other machines, "
+    "messages that entered the same backlog queue later have come home; but only by clocks of other machines, "
     "or by one that may have been set, and no records compare them"
 )
 RECORDS_MISSING = "it looks lost, and records are missing that could tell"

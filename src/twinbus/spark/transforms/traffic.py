@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import AS_SENT, NOT_SETTLED, STEP_BYTES
 from twinbus.ledger.kinds import DELIVERY_BYTES, Kind
+from twinbus.spark.transforms.accounts import is_kind
 from twinbus.spark.transforms.sums import Sum, Sums, add_up, merge_parts
 
 DAY_MS = 86_400_000
@@ -23,7 +24,7 @@ def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
     The rows of parts of a ledger can be added up. A bucket is a day or divides one. Entities of other namespaces are
     left out.
     """
-    is_repeat = F.col("kind").isin(*map(str, RECORDED_TWICE)) & (F.col("queue") != "") & (F.col("entity") == "")
+    is_repeat = is_kind(*RECORDED_TWICE) & (F.col("queue") != "") & (F.col("entity") == "")
     counted = steps.where(~is_repeat & ~F.col("is_foreign") if "is_foreign" in steps.columns else ~is_repeat)
     keys = {
         "bucket_ms": _bucket_start(F.col("at_ms"), bucket_ms),
@@ -56,7 +57,7 @@ def flow(traffic: DataFrame) -> DataFrame:
     """
 
     def messages(*kinds: Kind, in_backlog: bool = False) -> Column:
-        happened = F.col("kind").isin(*map(str, kinds))
+        happened = is_kind(*kinds)
         counts = happened & F.col("in_backlog") if in_backlog else happened
         return F.sum(F.when(counts, F.col("messages")).otherwise(0))
 
@@ -98,7 +99,7 @@ def _sized_operations() -> Column:
 
 def _size() -> Column:
     """Of the message on the wire; 0 if unknown."""
-    added = F.when(F.col("kind").isin(*map(str, AS_SENT)), DELIVERY_BYTES).otherwise(0)
+    added = F.when(is_kind(*AS_SENT), DELIVERY_BYTES).otherwise(0)
     return F.coalesce(F.col("size") + added, F.lit(0))
 
 
