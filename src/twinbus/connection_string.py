@@ -48,7 +48,7 @@ class ConnectionString:
 
     def _problems(self) -> list[str]:
         problems = []
-        if not _HOST.fullmatch(self.host) and not _is_address(self.host):
+        if not _HOST.fullmatch(self.host) and not is_address(self.host):
             problems.append(f"Endpoint needs a host name or address, got {self.host!r}")
         if not 1 <= self.port <= 65_535:
             problems.append(f"the port in Endpoint is a number from 1 to 65535, got {self.port}")
@@ -149,12 +149,13 @@ def endpoint_of(text: str) -> tuple[str, int | None]:
 def _name_in(host: str) -> str:
     """The namespace in `contoso.servicebus.windows.net`; an address or localhost has none."""
     label, dot, _ = host.partition(".")
-    if dot and not _is_address(host):
+    if dot and not is_address(host):
         return label
     raise OptionsError(f"{host} does not tell the namespace's name: add TwinbusNamespace=NAME to the connection string")
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -192,7 +192,7 @@ PAIRING = (
     Mutant(
         "A10",
         "client/setup/preparation.py",
-        "found = yield from (_find_or_create(plan) if plan.creates else _assume_all(plan))",
+        "found = (yield from _find_or_create(plan)) if plan.creates else _Found(tuple(plan.paths))",
         "found = yield from _find_or_create(plan)",
         "create_backlog=False asks for Manage all the same",
         "test_a_key_that_may_only_send_is_enough_for_queues_that_exist",

@@ -13,7 +13,6 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +26,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, parts_of
+from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, is_address, parts_of
 from twinbus.errors import OptionsError
 from twinbus.transport.dial import Dial
 
@@ -319,12 +318,8 @@ def _joined(host: str, port: int | None) -> str:
 
 def _name_in(host: str) -> str | None:
     """The first label of a host; localhost and bare addresses have no name."""
-    try:
-        ip_address(host)
-    except ValueError:
-        label = host.partition(".")[0]
-        return None if label == "localhost" else label
-    return None
+    label = host.partition(".")[0]
+    return None if label == "localhost" or is_address(host) else label
 
 
 def _credential_in(parts: Mapping[str, str]) -> Credential:

@@ -15,29 +15,23 @@ class OwnBacklog:
     """Times are seconds since 1970."""
 
     def __init__(self) -> None:
-        self._messages = 0
-        self._bytes = 0
-        self._first_at: float | None = None
-        self._last_at: float | None = None
+        self._sent = SentToBacklog()
 
     def add(self, sizes: Iterable[int], now: float) -> None:
         """The backlog has accepted messages of these sizes."""
-        each = list(sizes)
-        self._messages += len(each)
-        self._bytes += sum(each)
-        self._first_at = now if self._first_at is None else self._first_at
-        self._last_at = now
+        before, each, at = self._sent, list(sizes), datetime.fromtimestamp(now, UTC)
+        self._sent = SentToBacklog(
+            messages=before.messages + len(each),
+            size_bytes=before.size_bytes + sum(each),
+            first_at=before.first_at or at,
+            last_at=at,
+        )
 
     def seen_empty(self, looked_at: float) -> None:
         """A look that began then has found every backlog queue empty."""
-        if self._last_at is not None and looked_at > self._last_at:
-            self._messages = self._bytes = 0
-            self._first_at = self._last_at = None
+        last_at = self._sent.last_at
+        if last_at is not None and datetime.fromtimestamp(looked_at, UTC) > last_at:
+            self._sent = SentToBacklog()
 
     def status(self) -> SentToBacklog:
-        return SentToBacklog(
-            messages=self._messages,
-            size_bytes=self._bytes,
-            first_at=None if self._first_at is None else datetime.fromtimestamp(self._first_at, UTC),
-            last_at=None if self._last_at is None else datetime.fromtimestamp(self._last_at, UTC),
-        )
+        return self._sent

@@ -157,7 +157,7 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
     problem = findings.plan_problem(plan)
     if problem is not None:
         raise PairingError(problem)
-    found = yield from (_find_or_create(plan) if plan.creates else _assume_all(plan))
+    found = (yield from _find_or_create(plan)) if plan.creates else _Found(tuple(plan.paths))
     proof = yield from _prove(plan, found.present)
     _refuse_if_useless(plan, found, proof)
     prepared = _weigh(plan, found, proof, now)
@@ -187,11 +187,6 @@ def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
         warnings=(*after.warnings, *before.lasting),
         lasting=before.lasting,
     )
-
-
-def _assume_all(plan: Plan) -> Flow[_Found]:
-    return _Found(tuple(plan.paths))
-    yield  # as a flow that asks nothing
 
 
 def _find_or_create(plan: Plan) -> Flow[_Found]:
