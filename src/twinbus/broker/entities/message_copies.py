@@ -172,12 +172,12 @@ class ReservedSpace:
             before = min(pending_bytes * copies, self._known.get(entity_id, pending_bytes * copies))
             room, added = subscription.size_bytes_max - subscription.stored_bytes - before, new_bytes * copies
             if added > room:
-                known[entity_id] = before + self._asked(subscription, arrivals, publish, before, room, step)
+                known[entity_id] = before + self._count_by_rules(subscription, arrivals, publish, before, room, step)
             elif entity_id in self._known:
                 known[entity_id] = before + added
         self._known |= known
 
-    def _asked(
+    def _count_by_rules(
         self,
         subscription: Subscription,
         arrivals: Sequence[Numbered],
@@ -191,8 +191,8 @@ class ReservedSpace:
         for sequence, arrival in arrivals:
             message = publish(arrival)
             view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
-            if any(_done(rules.select(view), step)):
-                copies = chain.from_iterable(_done(choose_copies(rules, sequence, message), step))
+            if any(_run_to_end(rules.select(view), step)):
+                copies = chain.from_iterable(_run_to_end(choose_copies(rules, sequence, message), step))
                 added += sum([len(copy.message.payload) for copy in copies])
             if added > room:
                 raise QuotaExceeded(
@@ -214,7 +214,7 @@ class ReservedSpace:
                 self._known[copy.subscription.entity_id] = max(0, known - len(copy.message.payload))
 
 
-def _done(work: Generator[float, None, Found], step: Step) -> Found:
+def _run_to_end(work: Generator[float, None, Found], step: Step) -> Found:
     """The result of work that is not interrupted."""
     while True:
         try:

@@ -442,12 +442,12 @@ class Queue(MessagingEntity):
         self._remove_all(rows, step)
         if rows and self.destination is not None:
             for row in rows:
-                self._context.forwarder.forward(self, self._activated(row, now_ms), hop_count_of(row), now_ms, step)
+                self._context.forwarder.forward(self, self._activate_row(row, now_ms), hop_count_of(row), now_ms, step)
             self.count_sequences(step)
         elif rows:
-            self.insert(tuple([self._activated(row, now_ms) for row in rows]), step)
+            self.insert(tuple([self._activate_row(row, now_ms) for row in rows]), step)
 
-    def _activated(self, row: MessageRow, now_ms: int) -> MessageRow:
+    def _activate_row(self, row: MessageRow, now_ms: int) -> MessageRow:
         """A scheduled message with its new sequence, as if it was sent when it becomes due."""
         sequence, enqueued_at_ms = self.take_sequence(), on_time_ms(row.due_at_ms, now_ms)
         return row._replace(

@@ -93,13 +93,13 @@ def from_text(text: str) -> Rule:
     try:
         values = json.loads(text)
         word, *parts = values["filter"]
-        action = values["action"] and SqlAction(*_restored(values["action"]))
-        return Rule(values["name"], _FILTERS[word](*_restored(parts)), action, values["created_at_ms"])
+        action = values["action"] and SqlAction(*_restore(values["action"]))
+        return Rule(values["name"], _FILTERS[word](*_restore(parts)), action, values["created_at_ms"])
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise StoreDamaged(f"the store has an invalid rule: {error}") from error
 
 
-def _restored(parts: list[Any]) -> list[Any]:
+def _restore(parts: list[Any]) -> list[Any]:
     """Named values, which are lists in JSON."""
     return [
         tuple((str(name), TypedValue(*value)) for name, value in part) if isinstance(part, list) else part

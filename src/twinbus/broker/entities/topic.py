@@ -138,7 +138,7 @@ class Topic(MessagingEntity):
         pending = [] if plans is not None else self._rows(new, now_ms, pending=True)
         self._check_quota(sum(len(row.payload) for row in stored + pending))
         if pending:
-            publish = partial(self._published, now_ms=now_ms)
+            publish = partial(self._publish_sent, now_ms=now_ms)
             self._reserved.take(new, publish, self.pending_bytes, self.subscriptions.values(), step)
         else:
             self._check_room([copy for plan in plans or () for copy in plan.copies])
@@ -163,7 +163,7 @@ class Topic(MessagingEntity):
         plans: list[CopyPlan] = []
         done_before = step.work
         for sequence, arrival in arrivals:
-            message = self._published(arrival, now_ms)
+            message = self._publish_sent(arrival, now_ms)
             choosing = choose_copies(self.matcher, sequence, message)
             plan = None if step.is_long else self._plan(sequence, message, choosing, step)
             if plan is None:
@@ -178,7 +178,7 @@ class Topic(MessagingEntity):
         """The approximate work of distributing a message (`Step.work`)."""
         return self._work_of_one or 1.0 + len(self.subscriptions) + self.matcher.asked
 
-    def _published(self, arrival: Arrival, now_ms: int) -> PublishedMessage:
+    def _publish_sent(self, arrival: Arrival, now_ms: int) -> PublishedMessage:
         ttl_ms = self.limit_ttl(arrival.ttl_ms)
         return PublishedMessage(arrival.payload, arrival.message_id, arrival.session_id, ttl_ms, now_ms, now_ms)
 
@@ -378,20 +378,20 @@ class Topic(MessagingEntity):
         if unfinished is None or (unfinished.row, unfinished.version) != (row, self.matcher.version):
             is_in_line = row.due_at_ms == AT_ONCE_MS
             sequence = row.sequence if is_in_line else self.take_sequence()
-            message = self._as_sent(row) if is_in_line else self._activated(row, now_ms)
+            message = self._publish_pending(row) if is_in_line else self._publish_due(row, now_ms)
             choosing = choose_copies(self.matcher, sequence, message)
             unfinished = UnfinishedPlan(row, self.matcher.version, sequence, message, choosing)
         plan = self._plan(unfinished.sequence, unfinished.message, unfinished.choosing, step)
         self._unfinished = unfinished if plan is None else None
         return plan
 
-    def _as_sent(self, row: MessageRow) -> PublishedMessage:
+    def _publish_pending(self, row: MessageRow) -> PublishedMessage:
         """A pending message as it was sent: waiting does not extend its life."""
         sent_at_ms = row.enqueued_at_ms
         ttl_ms = None if row.expires_at_ms is None else row.expires_at_ms - sent_at_ms
         return PublishedMessage(row.payload, row.message_id, row.session_id, ttl_ms, sent_at_ms, sent_at_ms)
 
-    def _activated(self, row: MessageRow, now_ms: int) -> PublishedMessage:
+    def _publish_due(self, row: MessageRow, now_ms: int) -> PublishedMessage:
         ttl_ms = self.limit_ttl(time_to_live_ms(row.payload))
         meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)
         enqueued_at_ms = on_time_ms(row.due_at_ms, now_ms)

@@ -91,7 +91,7 @@ def _set_user(name: str, reading: ValueReader) -> DraftStep:
     lowered = name.lower()
 
     def set_user(draft: _Draft) -> None:
-        draft.set_user(name, _like_before(reading(draft), draft.user(lowered)))
+        draft.set_user(name, _keep_type(reading(draft), draft.user(lowered)))
 
     return set_user
 
@@ -104,12 +104,12 @@ def _set_system(target: Property, reading: ValueReader) -> DraftStep:
             raise FilterError(f"there is no system property {target.name}")
         if not known.settable:
             raise FilterError(f"system property {known.name} cannot be set")
-        draft.set_system(known.name, _fitting(known, reading(draft)))
+        draft.set_system(known.name, _convert(known, reading(draft)))
 
     return set_system
 
 
-def _fitting(known: SystemProperty, value: Value) -> Value:
+def _convert(known: SystemProperty, value: Value) -> Value:
     """The value in the type of this system property."""
     if value is None:
         return None
@@ -136,7 +136,7 @@ _RANGES: Final[dict[type, range]] = {
 }
 
 
-def _like_before(value: Value, before: Value) -> Value:
+def _keep_type(value: Value, before: Value) -> Value:
     """The value in the type that the property had, if it fits: half of an int stays an int."""
     wanted = type(before)
     if type(value) in INTEGERS:

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from twinbus.amqp.types import Value
 from twinbus.broker.filters.formatter import write
 from twinbus.broker.filters.like import LikePattern, like_pattern
-from twinbus.broker.filters.operators import COMPARISONS, calculate, compare, signed
+from twinbus.broker.filters.operators import COMPARISONS, apply_sign, calculate, compare
 from twinbus.broker.filters.parser import parse_filter
 from twinbus.broker.filters.properties import (
     MISSING,
@@ -76,7 +76,7 @@ class Compiler:
                 lookup = self._lookup(what)
                 return lambda view: lookup(view) is not MISSING
             case Not(operand):
-                return _negated(self.condition(operand))
+                return _negate(self.condition(operand))
             case And(parts):
                 return _all_of(tuple(map(self.condition, parts)))
             case Or(parts):
@@ -88,14 +88,14 @@ class Compiler:
         sign, left, right = node.sign, self.value(node.left), self.value(node.right)
         known = self._known(node.right)
         if type(known) in _COMPARED_AT_ONCE and not self._is_known(node.left):
-            return _compared_with(known, left, node)
+            return _compare_with(known, left, node)
 
         def comparison(view: MessageView) -> bool | None:
             left_value, right_value = left(view), right(view)
             try:
                 return compare(sign, left_value, right_value)
             except FilterError as problem:
-                raise _inside(node, problem) from None
+                raise _error_inside(node, problem) from None
 
         if not (self._is_known(node.left) and self._is_known(node.right)):
             return comparison
@@ -140,7 +140,7 @@ class Compiler:
             try:
                 return _is_like(*operands) is not negated
             except FilterError as problem:
-                raise _inside(node, problem) from None
+                raise _error_inside(node, problem) from None
 
         return likeness
 
@@ -181,9 +181,9 @@ class Compiler:
         def with_sign(view: MessageView) -> Value:
             value = operand(view)
             try:
-                return signed(sign, value)
+                return apply_sign(sign, value)
             except FilterError as problem:
-                raise _inside(node, problem) from None
+                raise _error_inside(node, problem) from None
 
         return with_sign
 
@@ -195,7 +195,7 @@ class Compiler:
                 try:
                     result = calculate(sign, result, value)
                 except FilterError as problem:
-                    raise _inside(node, problem) from None
+                    raise _error_inside(node, problem) from None
             return result
 
         return calculation
@@ -254,7 +254,7 @@ def _any_of(parts: tuple[MessageCondition, ...]) -> MessageCondition:
     return disjunction
 
 
-def _negated(operand: MessageCondition) -> MessageCondition:
+def _negate(operand: MessageCondition) -> MessageCondition:
     def negation(view: MessageView) -> bool | None:
         answer = operand(view)
         return None if answer is None else not answer
@@ -270,7 +270,7 @@ def _is_null(lookup: ValueReader, negated: bool) -> MessageCondition:
     return is_null
 
 
-def _compared_with(known: Value, left: ValueReader, node: Comparison) -> MessageCondition:
+def _compare_with(known: Value, left: ValueReader, node: Comparison) -> MessageCondition:
     """The most common condition, `x = constant`, without checking kinds where the types are clear."""
     sign, holds, same_kind = node.sign, COMPARISONS[node.sign], _COMPARED_AT_ONCE[type(known)]
 
@@ -281,7 +281,7 @@ def _compared_with(known: Value, left: ValueReader, node: Comparison) -> Message
         try:
             return compare(sign, value, known)
         except FilterError as problem:
-            raise _inside(node, problem) from None
+            raise _error_inside(node, problem) from None
 
     return comparison
 
@@ -298,7 +298,7 @@ def _equal(value: Value, candidate: Value, node: In) -> bool:
     try:
         return compare("=", value, candidate) is True
     except FilterError as problem:
-        raise _inside(node, problem) from None
+        raise _error_inside(node, problem) from None
 
 
 def _is_like(value: Value, pattern: Value, escape: Value = None) -> bool:
@@ -308,7 +308,7 @@ def _is_like(value: Value, pattern: Value, escape: Value = None) -> bool:
     return like_pattern(str(pattern), None if escape is None else str(escape)).matches(str(value))
 
 
-def _inside(node: Expression | Predicate, problem: FilterError) -> FilterError:
+def _error_inside(node: Expression | Predicate, problem: FilterError) -> FilterError:
     return FilterError(f"{problem}, in: {write(node)}")
 
 

@@ -117,7 +117,7 @@ class TopicMessage:
             remove_annotations=[name for name, value in annotations.items() if value is None],
             set_properties={_FIELDS[name]: value for name, value in changes.system.items() if name in _FIELDS},
             set_application_properties=user,
-            remove_application_properties=self._replaced(changes.removed | {name.lower() for name in user}),
+            remove_application_properties=self._spellings_of(changes.removed | {name.lower() for name in user}),
         )
 
     def _changed_header(self, changes: PropertyChanges) -> Header | None:
@@ -127,7 +127,7 @@ class TopicMessage:
         ttl_ms = None if ttl is None else min(ttl // timedelta(milliseconds=1), TTL_MS_MAX)
         return sections.read_header(self.payload, self._layout)._replace(ttl_ms=ttl_ms)
 
-    def _replaced(self, names: frozenset[str]) -> list[str]:
+    def _spellings_of(self, names: frozenset[str]) -> list[str]:
         """The application properties of these names as the message spells them."""
         there = sections.read_application_properties(self.payload, self._layout)
         return [name for name in map(str, there) if name.lower() in names]

@@ -61,7 +61,7 @@ def calculate(sign: str, left: Value, right: Value) -> Value:
         if kinds == (ValueKind.NUMBER, ValueKind.NUMBER):
             return _calculate_numbers(sign, left, right)
         if sign == "+" and ValueKind.TEXT in kinds:
-            return _joined(as_text(left), as_text(right))
+            return _join(as_text(left), as_text(right))
         if sign in _TIMES:
             calculate_times = _TIMES[sign].get(kinds)
             if calculate_times is not None:
@@ -71,7 +71,7 @@ def calculate(sign: str, left: Value, right: Value) -> Value:
     raise FilterError(f"cannot apply {sign} to {kinds[0]} and {kinds[1]}")
 
 
-def signed(sign: str, value: Value) -> Value:
+def apply_sign(sign: str, value: Value) -> Value:
     """The value with a sign in front."""
     if value is None:
         return None
@@ -82,10 +82,10 @@ def signed(sign: str, value: Value) -> Value:
         return value
     if kind is ValueKind.DURATION:
         return calculate("-", timedelta(), value)
-    return -value if isinstance(value, float) else _fitting(-value, may_be_unsigned=False)
+    return -value if isinstance(value, float) else _fit_64_bits(-value, may_be_unsigned=False)
 
 
-def _joined(left: str, right: str) -> str:
+def _join(left: str, right: str) -> str:
     if len(left) + len(right) > JOINED_LENGTH_MAX:
         raise FilterError(f"a joined text is longer than {JOINED_LENGTH_MAX} characters")
     return left + right
@@ -99,10 +99,10 @@ def _calculate_numbers(sign: str, left: Value, right: Value) -> Value:
         return _FLOATING[sign](float(left), float(right))
     if right == 0 and sign in "/%":
         raise FilterError("division by zero")
-    return _fitting(_WHOLE[sign](int(left), int(right)), may_be_unsigned=ULong in (type(left), type(right)))
+    return _fit_64_bits(_WHOLE[sign](int(left), int(right)), may_be_unsigned=ULong in (type(left), type(right)))
 
 
-def _fitting(number: int, *, may_be_unsigned: bool) -> int:
+def _fit_64_bits(number: int, *, may_be_unsigned: bool) -> int:
     if INT64_MIN <= number <= INT64_MAX:
         return int(number)
     if may_be_unsigned and 0 <= number <= UINT64_MAX:
@@ -147,19 +147,19 @@ _FLOATING: Final[dict[str, Callable[[float, float], float]]] = {
 # --- times -----------------------------------------------------------------------------------------
 
 
-def _shifted(time: int, by_ms: int) -> Timestamp:
-    return Timestamp(_fitting(int(time) + by_ms, may_be_unsigned=False))
+def _shift(time: int, by_ms: int) -> Timestamp:
+    return Timestamp(_fit_64_bits(int(time) + by_ms, may_be_unsigned=False))
 
 
 _TIMES: Final[dict[str, dict[tuple[ValueKind, ValueKind], Callable[[Value, Value], Value]]]] = {
     "+": {
-        (ValueKind.TIME, ValueKind.DURATION): lambda time, duration: _shifted(time, milliseconds(duration)),
-        (ValueKind.DURATION, ValueKind.TIME): lambda duration, time: _shifted(time, milliseconds(duration)),
+        (ValueKind.TIME, ValueKind.DURATION): lambda time, duration: _shift(time, milliseconds(duration)),
+        (ValueKind.DURATION, ValueKind.TIME): lambda duration, time: _shift(time, milliseconds(duration)),
         (ValueKind.DURATION, ValueKind.DURATION): operator.add,
     },
     "-": {
         (ValueKind.TIME, ValueKind.TIME): lambda left, right: timedelta(milliseconds=int(left) - int(right)),
-        (ValueKind.TIME, ValueKind.DURATION): lambda time, duration: _shifted(time, -milliseconds(duration)),
+        (ValueKind.TIME, ValueKind.DURATION): lambda time, duration: _shift(time, -milliseconds(duration)),
         (ValueKind.DURATION, ValueKind.DURATION): operator.sub,
     },
 }

@@ -139,7 +139,7 @@ def _to_format_2(connection: SqlConnection) -> None:
     execute(connection, "alter table messages add column body_id integer")
     there = _names_in(connection)
     for statement in _schema():
-        if _made_by(statement) not in there:
+        if _created_by(statement) not in there:
             execute(connection, statement)
 
 
@@ -157,7 +157,7 @@ def make_current(
     found = read_format(connection, path)
     check_known_format(path, found, wanted)
     if found == wanted:
-        missing = set(map(_made_by, _schema())) - _names_in(connection)
+        missing = set(map(_created_by, _schema())) - _names_in(connection)
         if missing:
             raise StoreDamaged(f"the store {path} is damaged: it has no {', '.join(sorted(missing))}")
         return
@@ -199,6 +199,6 @@ def _schema() -> list[str]:
     return [statement for statement in map(str.strip, without_comments.split("\n\n")) if statement]
 
 
-def _made_by(statement: str) -> str:
+def _created_by(statement: str) -> str:
     """The name of what a schema statement creates: its third word."""
     return statement.split()[2]
