@@ -223,13 +223,8 @@ def test_what_was_looked_at_is_not_looked_at_again(
     """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
     from twinbus.spark.jobs import merge
 
-<<<<<<< HEAD
-    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 100)
-    day = make_day(tmp_path)
-=======
     monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 100)
-    told = a_told_day(tmp_path)
->>>>>>> spark
+    day = make_day(tmp_path)
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}
     store = tmp_path / "compacted"
@@ -281,13 +276,8 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     """As where only a namespace keeps a ledger: there are accounts, and no stretches."""
     from twinbus.spark.jobs import merge
 
-<<<<<<< HEAD
-    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 10)
-    day = DayLedger(tmp_path)
-=======
     monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 10)
-    told = Told(tmp_path)
->>>>>>> spark
+    day = DayLedger(tmp_path)
     for number in range(60):
         day.note(Kind.STORED, number, f"m{number}")
     day.write()

@@ -14,7 +14,7 @@ import pytest
 from twinbus.broker.faults.catalogue import KINDS
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch
-from twinbus.broker.ops.control_socket import ControlHandler, ControlServer
+from twinbus.broker.ops.control_socket import ControlServer, make_control_handler
 from twinbus.cli.main import run
 
 NOW = 1_000_000
@@ -44,7 +44,7 @@ def running(tmp_path: Path) -> Iterator[Path]:
         return home / reason
 
     switch = FaultSwitch(FaultTable(lambda: 0.5), NoPort(), write_dump=write_dump, entity_names=lambda: ["orders"])
-    control_handler = ControlHandler(switch, clock=lambda: NOW, write_dump=write_dump, status=dict)
+    control_handler = make_control_handler(switch, clock=lambda: NOW, write_dump=write_dump, status=dict)
     server = ControlServer(home / "control.sock", control_handler)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

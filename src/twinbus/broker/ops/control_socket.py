@@ -40,46 +40,40 @@ REQUESTS = ("fault.add", "fault.list", "fault.clear", "dump", "status", "ping")
 Handler = Callable[[str, dict[str, Any]], Any]
 
 
-class ControlHandler:
-    """Answers the requests of one namespace; made to be the handler of a `ControlServer`."""
+def make_control_handler(
+    switch: FaultSwitch,
+    *,
+    clock: Callable[[], int],
+    write_dump: Callable[[str], Path],
+    status: Callable[[], dict[str, Any]],
+) -> Handler:
+    """Answers the requests of one namespace: the handler of a `ControlServer`.
 
-    def __init__(
-        self,
-        switch: FaultSwitch,
-        *,
-        clock: Callable[[], int],
-        write_dump: Callable[[str], Path],
-        status: Callable[[], dict[str, Any]],
-    ) -> None:
-        """`write_dump` is given the reason; `status` is what anybody may know, as plain values."""
-        self._switch = switch
-        self._clock = clock
-        self._write_dump = write_dump
-        self._status = status
+    `write_dump` takes the reason; `status` is what anybody may know, as plain values. The handler raises `OptionsError`
+    if the request makes no sense, `TwinbusError` if it cannot be carried out.
+    """
 
-    def __call__(self, request: str, arguments: dict[str, Any]) -> Any:
-        """The result; raises `OptionsError` if the request makes no sense, `TwinbusError` if it cannot be done."""
+    def handle(request: str, arguments: dict[str, Any]) -> Any:
         match request:
             case "ping":
                 return "pong"
             case "status":
-                return self._status()
+                return status()
             case "dump":
-                return {"file": str(self._write_dump("asked"))}
+                return {"file": str(write_dump("asked"))}
             case "fault.add":
-                return self._switch.add(arguments, self._clock())
+                return switch.add(arguments, clock())
             case "fault.list":
-                return self._switch.in_force(self._clock())
+                return switch.in_force(clock())
             case "fault.clear":
-                return self._clear(arguments)
+                fault_id = arguments.get("id")
+                if not isinstance(fault_id, str | None):
+                    raise OptionsError(f"id must be the id of a fault, got {fault_id!r:.60}")
+                return switch.clear(fault_id, clock())
             case _:
                 raise OptionsError(f"no request is called {request!r:.60}: there are {', '.join(REQUESTS)}")
 
-    def _clear(self, arguments: dict[str, Any]) -> list[str]:
-        fault_id = arguments.get("id")
-        if not isinstance(fault_id, str | None):
-            raise OptionsError(f"id must be the id of a fault, got {fault_id!r:.60}")
-        return self._switch.clear(fault_id, self._clock())
+    return handle
 
 
 class ControlServer:
@@ -240,7 +234,7 @@ class Controls:
         self._own_directory = tempfile.TemporaryDirectory(prefix="twinbus-") if directory is None else None
         self.directory = Path(self._own_directory.name) if self._own_directory is not None else directory or Path()
         self.switch = FaultSwitch(faults, server, write_dump=self.dump, entity_names=entity_names)
-        handler = ControlHandler(self.switch, clock=clock, write_dump=self.dump, status=status)
+        handler = make_control_handler(self.switch, clock=clock, write_dump=self.dump, status=status)
         self._server = ControlServer(self.directory / CONTROL_SOCKET, handler)
 
     async def start(self) -> None:

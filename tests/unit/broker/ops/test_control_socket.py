@@ -17,7 +17,7 @@ from twinbus import control_client
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch
 from twinbus.broker.ops import control_socket as control
-from twinbus.broker.ops.control_socket import ControlHandler, ControlServer
+from twinbus.broker.ops.control_socket import ControlServer, Handler, make_control_handler
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 
 NOW = 1_000_000
@@ -33,12 +33,14 @@ class NoPort:
     pause_listening = resume_listening = drop_connections = go_silent = speak_again = faults_changed = nothing
 
 
-def control_handler(tmp_path: Path) -> ControlHandler:
+def control_handler(tmp_path: Path) -> Handler:
     def write_dump(reason: str) -> Path:
         return tmp_path / f"{reason}.json"
 
     switch = FaultSwitch(FaultTable(lambda: 0.5), NoPort(), write_dump=write_dump)
-    return ControlHandler(switch, clock=lambda: NOW, write_dump=write_dump, status=lambda: {"namespace": "contoso"})
+    return make_control_handler(
+        switch, clock=lambda: NOW, write_dump=write_dump, status=lambda: {"namespace": "contoso"}
+    )
 
 
 @pytest.fixture
