@@ -20,6 +20,7 @@ from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogA
 from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import say, say_event
 from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.receiving import FIELDS
 from twinbus.cli.sending import (
     NUMBER,
     BodySource,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 LINES_SHOWN = 10
 RATE_MAX = 1_000_000
-FIELDS = ("subject", "content_type", "correlation_id", "reply_to", "to", "partition_key")
 
 
 @dataclass(frozen=True, kw_only=True)
