@@ -14,6 +14,7 @@ from azure.servicebus._pyamqp import message as peer_message
 from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
+from integer_types import INTEGER_TYPES
 
 from twinbus.amqp.decoding import decode, skip
 from twinbus.amqp.encoding import Array, encode
@@ -69,15 +70,7 @@ BLOBS = st.binary(max_size=40) | st.integers(250, 260).map(bytes)
 PRIMITIVES: list[Values] = [
     st.none(),
     st.booleans(),
-    numbers(UByte, 0, 2**8 - 1),
-    numbers(UShort, 0, 2**16 - 1),
-    numbers(UInt, 0, 2**32 - 1),
-    numbers(ULong, 0, 2**64 - 1),
-    numbers(Byte, -(2**7), 2**7 - 1),
-    numbers(Short, -(2**15), 2**15 - 1),
-    numbers(Int, -(2**31), 2**31 - 1),
-    numbers(Long, -(2**63), 2**63 - 1),
-    numbers(Timestamp, -(2**63), 2**63 - 1),
+    *[numbers(kind, low, high) for kind, low, high in INTEGER_TYPES],
     st.floats(),
     st.floats(width=32).map(Float32),
     st.characters(exclude_categories=["Cs"]).map(Char),

@@ -13,12 +13,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integer_types import INTEGER_TYPES
 
 from twinbus.amqp import sections
 from twinbus.amqp.encoding import Array, encode
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import (
-    Byte,
+    Array,
     Char,
     Decimal32,
     Decimal64,
@@ -26,14 +27,9 @@ from twinbus.amqp.types import (
     Described,
     Float32,
     Int,
-    Long,
-    Short,
     Symbol,
     Timestamp,
-    UByte,
-    UInt,
     ULong,
-    UShort,
     Value,
 )
 from twinbus.errors import OptionsError
@@ -46,11 +42,6 @@ from twinbus.spark.source.typed_text import from_text, to_text
 NOW_MS = 1_700_000_000_000
 CREDENTIAL = {"servicebus.credential": "env:SB"}
 
-NUMBERS = [
-    (UByte, 0, 2**8 - 1), (UShort, 0, 2**16 - 1), (UInt, 0, 2**32 - 1), (ULong, 0, 2**64 - 1),
-    (Byte, -(2**7), 2**7 - 1), (Short, -(2**15), 2**15 - 1), (Int, -(2**31), 2**31 - 1), (Long, -(2**63), 2**63 - 1),
-    (Timestamp, -(2**63), 2**63 - 1),
-]  # fmt: skip
 TEXT = st.text(max_size=20).filter(lambda text: not any("\ud800" <= each <= "\udfff" for each in text))
 SIMPLE = st.one_of(
     st.none(),
@@ -65,7 +56,7 @@ SIMPLE = st.one_of(
     st.binary(min_size=4, max_size=4).map(Decimal32),
     st.binary(min_size=8, max_size=8).map(Decimal64),
     st.binary(min_size=16, max_size=16).map(Decimal128),
-    *[st.integers(low, high).map(kind) for kind, low, high in NUMBERS],
+    *[st.integers(low, high).map(kind) for kind, low, high in INTEGER_TYPES],
 )
 ODD = st.one_of(
     st.lists(SIMPLE, max_size=3),
