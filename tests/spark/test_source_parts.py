@@ -19,7 +19,6 @@ from twinbus.amqp import sections
 from twinbus.amqp.encoding import Array, encode
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import (
-    Array,
     Char,
     Decimal32,
     Decimal64,
