@@ -27,6 +27,7 @@ from twinbus.client.core.asks import (
     EncodedBatches,
     Failed,
     Flow,
+    NoTurn,
     OpenBacklog,
     Probe,
     Sleep,
@@ -58,6 +59,8 @@ class Reply(NamedTuple):
     after_s: float | None = 0.0
     """None: all the time that the attempt has."""
     numbers: tuple[int, ...] = ()
+    is_no_turn: bool = False
+    """Others took the time: nothing was attempted, and the failure counts for nothing."""
 
 
 OK = Reply()
@@ -79,6 +82,7 @@ SILENT = fails(FailureKind.NO_ANSWER, "nobody answered", after_s=None, in_doubt=
 REFUSED = fails(FailureKind.UNREACHABLE, "connection refused", is_connection=True)
 NOBODY_THERE = fails(FailureKind.NO_ANSWER, "nobody answered", after_s=None, is_connection=True)
 BUSY = fails(FailureKind.BUSY, "too many requests")
+NO_TURN = Reply(Failure(FailureKind.NO_ANSWER, "others took the time"), after_s=1.0, is_no_turn=True)
 
 
 class Place:
@@ -358,6 +362,8 @@ class ScriptedBus:
         at = self.at + (timeout_s if reply.after_s is None else reply.after_s)
 
         def answer() -> Answer:
+            if reply.failure is not None and reply.is_no_turn:
+                return NoTurn(self.at, next(self.chances), reply.failure)
             if reply.failure is not None:
                 return Failed(self.at, next(self.chances), reply.failure)
             self.stored += [(where, each) for each in ids]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 
 import pytest
-from scripted_bus import BUSY, OK, REFUSED, SILENT, ScriptedBus, fails
+from scripted_bus import BUSY, NO_TURN, OK, REFUSED, SILENT, ScriptedBus, fails
 
 from twinbus.client.core.asks import Sleep, ToBacklog
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
@@ -52,6 +52,15 @@ def test_a_queue_that_fails_leaves_the_rotation_and_the_message_goes_to_another(
     assert bus.queues_asked() == [1, 2]
     assert receipt.places == (path(2),)
     assert [heard.details["queue"] for heard in bus.events_named("backlog_queue_lost")] == [1]
+
+
+@pytest.mark.parametrize(("first", "other"), [(0, 1), (1, 0)])
+def test_a_send_that_had_no_turn_at_a_queue_goes_to_another_one_whatever_its_number(first: int, other: int) -> None:
+    bus, choice = failed_over(queues=2), QueueChoice()
+    choice.queue = first
+    bus.backlog[first].says(NO_TURN)
+    assert bus.sent("a", choice=choice).receipt.places == (path(other),)
+    assert bus.events_named("backlog_queue_lost") == []
 
 
 def test_all_senders_learn_at_once_of_a_queue_that_failed() -> None:

@@ -292,7 +292,8 @@ class SendFlow(SendRecord):
             return True
         if isinstance(answer, NoTurn):
             self._check_patience(answer)
-            self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
+            other = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue)
+            self._choice.queue = queue if other is None else other
             return False
         failure = _failure_in(answer)
         self._note(failure, NamespaceSide.BACKLOG, len(batch), queue)
