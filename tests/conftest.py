@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -66,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
+    gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
         config.pluginmanager.register(Durations())
     for mark, what in OWN_TARGETS.items():
@@ -85,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((n for n, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at it again."""
+    gc.freeze()
+    gc.enable()
 
 
 def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:

@@ -88,8 +88,9 @@ def write_whole(path: Path, content: str | bytes, mode: int = FILE_MODE) -> None
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)  # left by an interrupted run; or a link, which must not be written through
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    opened = os.open(draft, flags, FILE_MODE)  # not in the block: a draft of somebody else is not ours to remove
     try:
-        with os.fdopen(os.open(draft, flags, FILE_MODE), "wb") as file:
+        with os.fdopen(opened, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fchmod(file.fileno(), mode)

@@ -65,11 +65,15 @@ def hand_on_to_one(matcher: RuleMatcher, sequence: int, message: PublishedMessag
     return [group[:1] for group in groups]
 
 
-def keep_states_in_memory(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
+def keep_states_in_memory(
+    self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step, *, holder: int | None = None
+) -> None:
     self.check_locked(name, now_ms)
 
 
-def report_states_too_early(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
+def report_states_too_early(
+    self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step, *, holder: int | None = None
+) -> None:
     """What is being written is not noted: the old state is answered after the new one was promised, or vice versa."""
     self.check_locked(name, now_ms)
     step.changes.append(PutSessionState(self.entity_id, "a", state, now_ms))

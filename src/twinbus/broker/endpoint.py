@@ -42,12 +42,13 @@ class Endpoint:
         self._faults = faults
         self._tls: Tls | None = None
         self._http: HttpServer | None = None
+        self._amqp: AmqpServer | None = None
         self.listener = Listener(
             options.host,
             options.port,
             limits=limits,
             handlers={
-                ConnectionProtocol.AMQP: lambda accepted: AmqpConnection(self._amqp, accepted),
+                ConnectionProtocol.AMQP: self._amqp_handler,
                 ConnectionProtocol.HTTP: self._http_handler,
             },
             tls_context=self._tls_context,
@@ -89,7 +90,11 @@ class Endpoint:
         if self._tls is not None:
             self._tls.close()
 
-    # --- HTTP and TLS ---
+    # --- protocols and TLS ---
+
+    def _amqp_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
+        assert self._amqp is not None
+        return AmqpConnection(self._amqp, accepted)
 
     def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
         assert self._http is not None
@@ -144,4 +149,5 @@ class Endpoint:
         self.listener.speak_again()
 
     def faults_changed(self) -> None:
-        self._amqp.faults_changed()
+        if self._amqp is not None:
+            self._amqp.faults_changed()

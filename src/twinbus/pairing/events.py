@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class EntityEvent:
+class EpochEvent:
     at: float
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendSucceeded(EntityEvent):
+class SendSucceeded(EpochEvent):
     """The primary took messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class SendFailed(EntityEvent):
+class SendFailed(EpochEvent):
     """A send used up its retry schedule, or tried the primary once for a failed over entity; the class was *down*."""
 
     reason: str
@@ -29,7 +29,7 @@ class SendFailed(EntityEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TooManyFailed(EntityEvent):
+class TooManyFailed(EpochEvent):
     """The share of failed sends passed the limit that was asked for."""
 
     reason: str
@@ -38,21 +38,21 @@ class TooManyFailed(EntityEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeCame(EntityEvent):
+class TimeCame(EpochEvent):
     """The failover interval has passed since suspicion arose."""
 
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PingSucceeded(EntityEvent):
+class PingSucceeded(EpochEvent):
     """The primary took a ping."""
 
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PingFailed(EntityEvent):
+class PingFailed(EpochEvent):
     """The primary did not answer a ping, or refused it."""
 
     reason: str
@@ -60,19 +60,19 @@ class PingFailed(EntityEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkOpened(EntityEvent):
+class LinkOpened(EpochEvent):
     """The primary was asked by a link only, and the link opened: whether it takes messages is still to be shown."""
 
     chance: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TrialBegan(EntityEvent):
+class TrialBegan(EpochEvent):
     """One message of a failed over entity is sent to the primary, to see whether it is taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialProvedNothing(EntityEvent):
+class TrialProvedNothing(EpochEvent):
     """The primary said nothing about itself: it was busy, the message was at fault, or the caller did not wait."""
 
     wait_s: float = 0.0
@@ -80,7 +80,7 @@ class TrialProvedNothing(EntityEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class FailoverForced(EntityEvent):
+class FailoverForced(EpochEvent):
     """Somebody wants this entity failed over. With `stays` no ping brings it back."""
 
     reason: str
@@ -89,7 +89,7 @@ class FailoverForced(EntityEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedHealthy(EntityEvent):
+class MarkedHealthy(EpochEvent):
     """Somebody knows that the entity is well."""
 
 

@@ -68,6 +68,7 @@ class Listener:
         self._host = host
         self._sockets: list[socket.socket] = []
         self._addresses: list[Address] = []
+        self._is_closed = False
         self._is_listening = False
         self._closing: set[AcceptedConnection] = set()
         self._closed = ClosedConnections()
@@ -79,6 +80,7 @@ class Listener:
         """Take the port without answering on it; harmless when it is taken by us already."""
         if not self._sockets:
             self._loop = asyncio.get_running_loop()
+            self._is_closed = False
             with self._explaining_errors():
                 found = await self._loop.getaddrinfo(
                     self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -117,8 +119,8 @@ class Listener:
                 self._sockets = bind_sockets(self._addresses)
 
     def resume(self) -> None:
-        """Take connections in again; raises `AddressInUse` if another process took the port meanwhile."""
-        if not self._is_listening:
+        """Accept connections again, unless it is closed; raises `AddressInUse` if another process took the port."""
+        if not self._is_listening and not self._is_closed:
             with self._explaining_errors():
                 self._sockets = self._sockets or bind_sockets(self._addresses)
             self.listen()
@@ -133,6 +135,7 @@ class Listener:
 
     def close(self) -> None:
         """Give the port back, and abort unauthenticated connections."""
+        self._is_closed = True
         self._close_port()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

@@ -102,7 +102,7 @@ def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.s
 def _bind(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
     """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be.
 
-    `is_shared`: others may bind it as well, until one of them listens. Not needed for a port that the system picks.
+    `is_shared`: others may bind it as well, until one of them listens. Not needed for a port that nobody asked for.
     """
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

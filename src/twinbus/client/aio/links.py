@@ -286,7 +286,7 @@ class ClientLinks:
 
 
 class LinkOpener:
-    """Opens links of one paired client, and takes them away when it ends."""
+    """Opens links for one user, e.g. a paired client, and takes them away when that ends."""
 
     def __init__(self) -> None:
         self._links: dict[ServiceBusClient, ClientLinks] = {}

@@ -86,7 +86,7 @@ _METRICS: tuple[Metric, ...] = (
     ),
     of_entity(
         "twinbus_pair_in_doubt_total",
-        "Attempts that ended without an answer: each may have stored a copy beside the accepted one.",
+        "Messages of attempts that ended without an answer: each may be stored once more than the receipt says.",
         lambda entity: entity.copies_in_doubt,
     ),
     of_entity(

@@ -66,7 +66,7 @@ class EntityStatus:
     """Sends held until the entity recovers or fails over."""
     held_bytes: int = 0
     copies_in_doubt: int = 0
-    """Attempts that ended without an answer: each may have stored one more copy."""
+    """Messages of attempts that ended without an answer: each may be stored once more than the receipt says."""
     duplicate_detection: str = "unknown"
     """Whether the primary would drop such copies, as far as the credential may know."""
 

@@ -308,7 +308,7 @@ def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
     """Whether one of the messages may be too large for a backlog queue that takes `limit_bytes` at once.
 
     A hint without encoding: False is right unless the system properties alone have kilobytes; True asks for a real look
-    (`encode_messages`, then `twinbus.pairing.encoded_messages.pack`).
+    at the messages in their envelopes, as the send itself takes it.
     """
     room = room_in(limit_bytes)
     return any(size > room for size in rough_sizes(prepared.message))

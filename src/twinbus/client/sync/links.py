@@ -150,7 +150,7 @@ class SenderLink:
 
 
 class LinkOpener:
-    """Opens links of one paired client, and takes them away when it ends."""
+    """Opens links for one user, e.g. a paired client, and takes them away when that ends."""
 
     def __init__(self) -> None:
         self.watchdog = Watchdog()

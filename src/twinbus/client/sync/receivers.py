@@ -85,7 +85,7 @@ class PairedServiceBusReceiver(HookedReceiver):
 
 
 def without_pings(receiver: ServiceBusReceiver, recorder: ClientRecorder | None = None) -> PairedServiceBusReceiver:
-    """The same; what it is done with is in the ledger from now on, if there is one."""
+    """The same receiver, which passes over pings from now on and records completions in the ledger, if there is one."""
     # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
     receiver.__class__ = PairedServiceBusReceiver
     assert isinstance(receiver, PairedServiceBusReceiver)

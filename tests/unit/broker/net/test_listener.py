@@ -190,6 +190,14 @@ async def test_while_it_pauses_connections_are_refused_and_those_that_are_there_
             assert await say(other, b"hello") == b"hello"
 
 
+async def test_a_fault_that_ends_while_it_closes_does_not_open_it_again() -> None:
+    async with listening() as listener:
+        listener.pause()
+        listener.close()
+        listener.resume()
+        assert await is_refused(listener)
+
+
 async def test_a_port_that_was_taken_during_the_pause_is_reported_and_can_be_had_later() -> None:
     async with listening() as listener:
         listener.pause()
