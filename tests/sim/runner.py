@@ -86,6 +86,10 @@ def _problem(run: Callable[[int], None], steps: int) -> str | None:
         run(steps)
     except Violation as violation:
         return str(violation)
+    except TypeError as error:
+        if "argument" in str(error):
+            raise  # a planted bug that cannot be called as the code it replaces proves nothing
+        return traceback.format_exc(limit=-4)
     except Exception:  # whatever else is raised is a finding too
         return traceback.format_exc(limit=-4)
     return None

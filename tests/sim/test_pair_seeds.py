@@ -157,7 +157,7 @@ def use_queues_that_are_gone(self: Rotation, queue: int, at: float) -> bool:
     return lost is None or at >= lost.back_at
 
 
-def doubt_nothing(self: Tries, failure: Failure) -> None:
+def doubt_nothing(self: Tries, failure: Failure, messages: int = 1) -> None:
     self.attempted()
     self.failures = [failure]
 
