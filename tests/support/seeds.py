@@ -48,11 +48,13 @@ def found(bug: str, search: Callable[[Iterable[int]], Outcome | None], most: int
 
 
 def _note(bug: str, seed: int) -> None:
-    """Other workers do the same."""
-    with FOUND_AT.open("r+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        noted = json.load(file) | {bug: seed}
-        file.seek(0)
-        file.truncate()
-        json.dump(noted, file, indent=2, sort_keys=True)
-        file.write("\n")
+    """Other workers do the same, and read meanwhile: the file is replaced as a whole, by one at a time."""
+    folder = os.open(FOUND_AT.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        noted = json.loads(FOUND_AT.read_text(encoding="utf-8")) | {bug: seed}
+        draft = FOUND_AT.with_suffix(".new")
+        draft.write_text(json.dumps(noted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        draft.replace(FOUND_AT)
+    finally:
+        os.close(folder)
