@@ -93,7 +93,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = FILE_MODE) -> None
         with os.fdopen(opened, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            if mode != FILE_MODE:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:

@@ -31,7 +31,7 @@ from twinbus.spark.source import writer as writer_module
 from twinbus.spark.source.options import read_options
 from twinbus.spark.source.reader import ServiceBusReader, ServiceBusStreamReader
 from twinbus.spark.source.rows import message_of
-from twinbus.spark.source.writer import BatchSender
+from twinbus.spark.source.writer import BlockingSender
 from twinbus.testing import LocalNamespace
 from twinbus.transport.annotations import sequence_of
 from twinbus.transport.failures import ConnectionFailed
@@ -219,13 +219,13 @@ def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNa
 
 
 @pytest.fixture
-def post(namespace: LocalNamespace) -> Iterator[BatchSender]:
-    sending = BatchSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 50)
+def post(namespace: LocalNamespace) -> Iterator[BlockingSender]:
+    sending = BlockingSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 50)
     yield sending
     sending.close()
 
 
-def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post: BatchSender) -> None:
+def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post: BlockingSender) -> None:
     post.put("orders", messages(500))
     post.put("invoices", messages(10))
     post.put("orders", messages(500, first=500))
@@ -235,7 +235,7 @@ def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post:
 
 
 def test_a_large_message_goes_alone_and_a_too_large_one_is_reported(
-    namespace: LocalNamespace, post: BatchSender
+    namespace: LocalNamespace, post: BlockingSender
 ) -> None:
     large = [message_of({"message_id": str(number), "body": b"x" * 200_000}, 0) for number in range(6)]
     post.put("orders", large)
@@ -256,8 +256,8 @@ def kilobytes(count: int) -> list[bytes]:
     return [message_of({"message_id": str(number), "body": b"x" * 1_000}, 0) for number in range(count)]
 
 
-def posting(namespace: LocalNamespace) -> AbstractContextManager[BatchSender]:
-    return closing(BatchSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 500))
+def posting(namespace: LocalNamespace) -> AbstractContextManager[BlockingSender]:
+    return closing(BlockingSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 500))
 
 
 @pytest.mark.parametrize("limit", [1_024, 65_536])
@@ -275,7 +275,7 @@ def test_batches_are_as_large_as_the_namespace_takes_them(limit: int) -> None:
 def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> None:
     with LocalNamespace("contoso", queues=["orders"]) as gone:
         port, string = gone.port, gone.connection_string
-    with closing(BatchSender(Namespace.from_connection_string(string).dial(), 60.0, 500)) as post:
+    with closing(BlockingSender(Namespace.from_connection_string(string).dial(), 60.0, 500)) as post:
         post.put("orders", kilobytes(400))
         key, limits = string.partition("SharedAccessKey=")[2].partition(";")[0], {"message_bytes_max": 65_536}
         with LocalNamespace("contoso", queues=["orders"], port=port, key=key, limits=limits) as back:
@@ -285,7 +285,7 @@ def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> No
 
 
 def test_of_a_batch_that_is_refused_as_too_large_the_message_that_is_it_is_named(
-    namespace: LocalNamespace, post: BatchSender
+    namespace: LocalNamespace, post: BlockingSender
 ) -> None:
     """The link has said more than the queue takes by now."""
     post.put("orders", messages(1))
@@ -302,7 +302,7 @@ def test_of_a_batch_that_is_refused_as_too_large_the_message_that_is_it_is_named
     assert list(ids_in(namespace, "orders")) == [str(number) for number in range(21)]
 
 
-def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: BatchSender) -> None:
+def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: BlockingSender) -> None:
     post.put("orders", messages(100))
     namespace.faults.add("no-send", entities=["orders"], length=timedelta(seconds=1))
     post.put("orders", messages(100, first=100))
@@ -310,7 +310,7 @@ def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: BatchS
     assert set(ids_in(namespace, "orders")) == {str(number) for number in range(200)}
 
 
-def test_whatever_keeps_a_batch_from_being_stored_is_reported(namespace: LocalNamespace, post: BatchSender) -> None:
+def test_whatever_keeps_a_batch_from_being_stored_is_reported(namespace: LocalNamespace, post: BlockingSender) -> None:
     post.put("orders", [*messages(1), "no bytes: they cannot be put together"])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         post.flush()
@@ -325,7 +325,7 @@ async def test_credit_that_never_comes_is_not_waited_for() -> None:
         await LinkHandler().wait_for_credit(link, 0.01, "orders")
 
 
-def test_a_queue_that_is_not_there_is_reported_at_once(post: BatchSender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_not_there_is_reported_at_once(post: BlockingSender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "BACKOFF_S", (60.0,) * 4)
     began = time.monotonic()
     post.put("nowhere", messages(1))

@@ -76,7 +76,7 @@ DELIVERY_BYTES = 210
 """About what a service adds to a message when it delivers it: its number there, its times, its lock. The sizes in
 `received` and `delivered` do not include it."""
 PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"
-"""Outcomes of a ping that did not reach the service: it was refused, or there was no link to send it on."""
+"""Outcomes of a ping that the service did not take: it was refused, or there was no link to send it on."""
 TOLD_BY_RECEIVER = "told-by-receiver"
 """The outcome of a dead letter that the receiver recorded; the namespace may have recorded it too."""
 
@@ -121,7 +121,7 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.THROTTLED: Facts(
         ("client", "syphon", "namespace"),
-        "The service was busy; the sender must not try again before `until_ms`.",
+        "The service was busy; the caller must not try again before `until_ms`.",
         ("namespace", "reason", "until_ms"),
     ),
     Kind.ATTEMPT_FAILED: Facts(

@@ -159,6 +159,11 @@ class LedgerReader:
         self.processes: dict[str, ProcessSeen] = {}
         self.bytes_read = 0
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The processes that were running when the reading began."""
+        return self.found.running
+
     def records(self) -> Iterator[Record]:
         """Every record once: segment by segment, those of one process in order, processes one after the other."""
         for path in self.segments:

@@ -44,7 +44,7 @@ from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settlement import settle
-from twinbus.broker.entities.timers import Timers
+from twinbus.broker.entities.timers import DueTimes
 from twinbus.broker.entities.topic import Topic
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Done, Refused, SenderOpened, Settled
@@ -88,7 +88,7 @@ class NamespaceMachine:
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._lookups = Lookups(self.registry.context)
-        self._timers: Timers[int] = Timers()
+        self._timers: DueTimes[int] = DueTimes()
         self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
         self._touched: dict[int, MessagingEntity] = {}
         for entity in self.registry.all():

@@ -20,7 +20,7 @@ from twinbus.broker.entities.locks import MessageLock
 from twinbus.broker.entities.queue import ENDED_LOCKS_PER_STEP, Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_states import SessionStateUsage
-from twinbus.broker.entities.timers import Timers
+from twinbus.broker.entities.timers import DueTimes
 from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
 from twinbus.broker.operations import ReceiverLost, Refused, SessionAccepted
@@ -88,9 +88,9 @@ class SessionQueue(Queue):
         """By session: the change set that writes its state."""
         self._by_receiver: dict[int, LockedSession] = {}
         self._opening: dict[str, LockedSession] = {}
-        self._ends: Timers[str] = Timers()
+        self._ends: DueTimes[str] = DueTimes()
         self._waiters: dict[int, SessionWaiter] = {}
-        self._wait_ends: Timers[int] = Timers()
+        self._wait_ends: DueTimes[int] = DueTimes()
         """When waiting receivers time out."""
         self._new_names: dict[str, None] = {}
         """Sessions that got messages while receivers wait."""

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", int, str)
 
 
-class Timers(Generic[Key]):
+class DueTimes(Generic[Key]):
     """At most one timer per key."""
 
     def __init__(self) -> None:

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Event
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,7 +150,7 @@ def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Print
         ):
             _show(reception, deque(found), request, printer, stop)
             bar.done = printer.printed
-    if stop.is_set():
+    if stop.is_set:
         return ExitCode.DONE if request.follows else ExitCode.INTERRUPTED
     is_less = printer.printed == 0 or (request.most is not None and printer.printed < request.most)
     return ExitCode.NOT_ALL if is_less else ExitCode.DONE
@@ -162,11 +161,11 @@ def _show(
     found: deque[ServiceBusReceivedMessage],
     request: ReceiveRequest,
     printer: Printer,
-    stop: Event,
+    stop: StopRequest,
 ) -> None:
     """What was deleted already is shown in any case; what is under lock goes back, if it cannot be shown."""
     try:
-        while found and not (stop.is_set() and request.locks):
+        while found and not (stop.is_set and request.locks):
             printer.show(found[0])
             if request.locks:
                 reception.complete(found[0])
@@ -178,10 +177,10 @@ def _show(
 
 
 def _receive_batches(
-    reception: MessageReceiver, request: ReceiveRequest, stop: Event
+    reception: MessageReceiver, request: ReceiveRequest, stop: StopRequest
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = request.most, monotonic()
-    while (left is None or left > 0) and not stop.is_set():
+    while (left is None or left > 0) and not stop.is_set:
         waited = monotonic() - quiet_since
         slice_s = SLICE_S if request.follows else min(SLICE_S, request.wait_s - waited)
         found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
@@ -194,10 +193,10 @@ def _receive_batches(
 
 
 def _peek_batches(
-    reception: MessageReceiver, request: ReceiveRequest, stop: Event
+    reception: MessageReceiver, request: ReceiveRequest, stop: StopRequest
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = request.most, 0
-    while (left is None or left > 0) and not stop.is_set():
+    while (left is None or left > 0) and not stop.is_set:
         found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
         yield found
         if found:
@@ -209,17 +208,25 @@ def _peek_batches(
             return
 
 
-@contextmanager
-def _stop_on_signals() -> Iterator[Event]:
-    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
-    stop = Event()
+class StopRequest:
+    """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second one ends the command on the spot.
 
-    def take(*_: object) -> None:
-        if stop.is_set():
+    A plain flag: a second signal may come while the first one sets it, and `threading.Event` would deadlock then.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def take(self, *_: object) -> None:
+        if self.is_set:
             raise KeyboardInterrupt
-        stop.set()
+        self.is_set = True
 
-    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
+
+@contextmanager
+def _stop_on_signals() -> Iterator[StopRequest]:
+    stop = StopRequest()
+    before = {number: signal.signal(number, stop.take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

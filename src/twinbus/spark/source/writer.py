@@ -80,7 +80,7 @@ class ServiceBusStreamWriter(DataSourceStreamArrowWriter):
 
 def _send(batches: Iterator[RecordBatch], options: WriteOptions) -> WriteCommit:
     """Runs on an executor; returns when everything is acknowledged."""
-    sender = BatchSender(options.access.namespace().dial(options.timeout_s), options.timeout_s, options.batch_max)
+    sender = BlockingSender(options.access.namespace().dial(options.timeout_s), options.timeout_s, options.batch_max)
     try:
         for batch in batches:
             rows = encode_rows(batch, options.entity, int(time.time() * 1000), makes_ids=options.makes_ids)
@@ -92,7 +92,7 @@ def _send(batches: Iterator[RecordBatch], options: WriteOptions) -> WriteCommit:
         sender.close()
 
 
-class BatchSender:
+class BlockingSender:
     """Sends messages from code without an event loop: `put`, `flush`, `close`."""
 
     def __init__(self, dial: Dial, attempt_s: float, batch_max: int) -> None:

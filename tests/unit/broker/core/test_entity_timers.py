@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twinbus.broker.entities.timers import Timers
+from twinbus.broker.entities.timers import DueTimes
 
 
 def test_the_earliest_alarm_of_an_entity_counts() -> None:
-    timers = Timers[int]()
+    timers = DueTimes[int]()
     timers.set_earlier(1, 50)
     timers.set_earlier(1, 30)
     timers.set_earlier(1, 40)
@@ -17,7 +17,7 @@ def test_the_earliest_alarm_of_an_entity_counts() -> None:
 
 
 def test_only_alarms_that_are_due_ring_each_once() -> None:
-    timers = Timers[int]()
+    timers = DueTimes[int]()
     for entity_id, at_ms in ((1, 30), (2, 10), (3, 20), (4, 99)):
         timers.set_earlier(entity_id, at_ms)
     assert list(timers.take_due(30)) == [2, 3, 1]
@@ -26,7 +26,7 @@ def test_only_alarms_that_are_due_ring_each_once() -> None:
 
 
 def test_replaced_alarms_do_not_pile_up() -> None:
-    timers = Timers[int]()
+    timers = DueTimes[int]()
     far_ms = 10**9
     for now_ms in range(5_000):
         timers.set_earlier(1, far_ms)  # a message that expires some day
