@@ -90,9 +90,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: the garbage collector need not look at it again."""
+    """What was collected stays until the end: the garbage collector need not look at it before."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
