@@ -8,10 +8,10 @@ WORKERS ?= 8
 # takes some seconds of CPU.
 
 # Hundreds of processes are started by tests: without this, where it is set, each of them compiles the package anew.
-test test-durations test-all test-long test-entities seeds: export PYTHONDONTWRITEBYTECODE :=
+test compiled-tests test-durations test-all test-long test-entities seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,8 +21,13 @@ setup: $(INSTALLED) ## make .venv with everything that is needed; again only whe
 demo: setup ## kill a namespace in the middle of sending, see sends go on and nothing lost
 	@mkdir -p build && $(BIN)/twinbus demo --report build/demo.html
 
-test: lint ## lint, then the tests that together take some minutes
+test: setup ## lint, then the tests that together take some minutes
+	@$(MAKE) --no-print-directory -j2 lint compiled-tests
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
+
+# Beside the linters, on the other core: else every worker compiles all tests, with their assertions, for itself.
+compiled-tests: setup
+	@$(BIN)/pytest --collect-only -qq >/dev/null
 
 test-durations: setup ## the same tests, and where their time went: seconds of CPU and of waiting by folder, file and test
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope --cpu

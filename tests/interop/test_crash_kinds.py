@@ -24,7 +24,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.options import NamespaceOptions
 
 pytestmark = pytest.mark.timeout(400)
-ENOUGH = 200
+ENOUGH = 100
 """Messages of each kind that are stored before a crash, and again before the next one."""
 CUTS = 2
 WAIT_S = 150

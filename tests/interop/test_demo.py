@@ -110,7 +110,7 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
     folder.rmdir()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("number", "moment"),
     [

@@ -424,6 +424,7 @@ def test_the_session_that_was_active_is_it_after_a_report(spark: SparkSession, t
         day.write()
 
 
+@pytest.mark.long
 def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 

@@ -34,7 +34,7 @@ def report(spark: SparkSession, ledger: Path) -> Findings:
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
     says_what_is_proven(spark, tmp_path, TRUTHS[name])
@@ -48,7 +48,7 @@ def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
     says_what_is_proven(spark, tmp_path, CLOCK_TRUTHS[name])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
