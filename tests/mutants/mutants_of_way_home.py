@@ -209,8 +209,8 @@ WAY_HOME = (
     ),
     Mutant(
         "P18",
-        "client/aio/shell.py",
-        "            self._opener.end(self._primary)\n",
+        "client/aio/links.py",
+        "            opening.cancel()\n",
         "            pass\n",
         "closing waits for links that a silent primary never opens",
         "test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens",
