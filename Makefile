@@ -8,10 +8,10 @@ WORKERS ?= 8
 # takes some seconds of CPU.
 
 # Hundreds of processes are started by tests: without this, where it is set, each of them compiles the package anew.
-test compiled-tests test-durations test-all test-long test-entities seeds: export PYTHONDONTWRITEBYTECODE :=
+test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,8 +54,15 @@ test-wheel: setup ## build the wheel, install it into an empty virtualenv, and f
 test-sdk-versions: setup ## the paired client with the oldest and the newest supported version of the official SDK, from the package index
 	@$(BIN)/pytest -m sdk_versions tests/packaging/test_sdk_versions.py
 
-test-languages: setup ## the official clients of Node, Go and Java, as far as they are installed, against an embedded namespace
+test-languages: setup ## the official clients of Node, Go, Java and Python, as far as they are installed, through outages behind a proxy
 	@$(BIN)/pytest -m languages tests/languages
+
+test-proxy: setup ## tests of namespaces once more through a proxy, and the official SDK's own; writes a section of docs/sdk-suite.md
+	@TWINBUS_THROUGH_PROXY=1 $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long" tests/interop
+	@PYTHONPATH=tests $(BIN)/python -m sdk_suite.run --through-proxy
+
+proxy-conditions: setup ## see which refusals the official clients retry; writes docs/reference/proxy-conditions.md (ONLY="go java": some)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m languages.conditions $(ONLY)
 
 test-search: setup ## tests of properties with examples that nobody has tried yet, many of them; keeps what fails in .hypothesis
 	@TWINBUS_EXAMPLES=search $(BIN)/pytest -n $(WORKERS) -m hypothesis

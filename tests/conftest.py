@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from durations import Durations
 from hypothesis import HealthCheck, settings
 from steady_parsing import parse_again_if_disturbed
+
+from twinbus.local_register import RUN_VARIABLE
 
 BOTH = ("threads", "tasks")
 """The clients, as tests call them."""
@@ -53,10 +56,11 @@ OWN_TARGETS = {
     "large": "ledgers that take minutes; `make test-ledger`",
     "wheel": "an empty virtualenv; `make test-wheel`",
     "sdk_versions": "the oldest and the newest version of the official SDK; `make test-sdk-versions`",
-    "languages": "clients in Node, Go and Java; `make test-languages`",
+    "languages": "official clients in four languages; `make test-languages`",
 }
 """Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""
 SAMPLE = "sample"
+RUN = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 CLIENTS = ("both", "flavour")
 """Parameters that say which client a test uses: that on threads or that on tasks."""
 
@@ -67,6 +71,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
+    config.stash[RUN] = run = tempfile.TemporaryDirectory(prefix="twinbus-run-")
+    os.environ[RUN_VARIABLE] = run.name  # proxies of other workers are none of ours
     gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
         config.pluginmanager.register(Durations())
@@ -95,8 +101,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     gc.unfreeze()
+    config.stash[RUN].cleanup()
 
 
 def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:

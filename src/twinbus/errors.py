@@ -12,7 +12,7 @@ TwinbusError
 ├── PairClosed                        the paired client is closed
 │   └── PairFaulted                   it ended with a fault; has .reason
 ├── SendError                         has .receipt: what was accepted, and what is in doubt
-│   ├── BothNamespacesUnavailable     no side took the messages; has .primary_reason and .secondary_reason
+│   ├── BothNamespacesUnavailable     no side took the messages; has .primary_reason, .secondary_reason, .spool_reason
 │   ├── NotSent                       a held send was given up
 │   ├── TooLargeForDetour             also a ValueError; has .size_bytes, .limit_bytes and .overhead_bytes
 │   ├── ReservedProperty              also a ValueError; has .names
@@ -159,15 +159,25 @@ class SendError(TwinbusError):
 
 
 class BothNamespacesUnavailable(SendError):
-    """Neither the primary nor a backlog queue took the messages.
+    """Neither the primary nor a backlog queue took the messages, nor the spool, if there is one.
 
-    What to do: keep the messages and try again later; both reasons are told.
+    What to do: keep the messages and try again later; all reasons are told. With a spool (`spool=`) they are kept on
+    the local disk meanwhile, until that is full.
     """
 
-    def __init__(self, primary_reason: str, secondary_reason: str, receipt: SendReceipt | None = None) -> None:
-        super().__init__(f"primary: {primary_reason}; secondary: {secondary_reason}", receipt)
+    def __init__(
+        self,
+        primary_reason: str,
+        secondary_reason: str,
+        receipt: SendReceipt | None = None,
+        spool_reason: str | None = None,
+    ) -> None:
+        """`spool_reason`: why the spool took nothing; None: there is none."""
+        spool = "" if spool_reason is None else f"; spool: {spool_reason}"
+        super().__init__(f"primary: {primary_reason}; secondary: {secondary_reason}{spool}", receipt)
         self.primary_reason = primary_reason
         self.secondary_reason = secondary_reason
+        self.spool_reason = spool_reason
 
 
 class NotSent(SendError):

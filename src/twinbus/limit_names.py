@@ -1,4 +1,4 @@
-"""Every limit of a namespace under one name, for the command line and for tests.
+"""Every limit of a namespace, or of a proxy, under one name, for the command line and for tests.
 
 Three groups of limits exist because three rooms keep them: what peers may take of the server, how much traffic may be
 under way, and when to say *server busy* (those begin with `busy_`). To set one nobody needs to know that.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from twinbus.broker.faults.throttle import ThrottleLimits
 from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.errors import OptionsError
-from twinbus.options import NamespaceOptions
+from twinbus.options import EndpointOptions
 
 _GROUPS: dict[str, tuple[str, type]] = {
     "limits": ("", TrafficLimits),
@@ -28,11 +28,15 @@ _PLACES: dict[str, tuple[str, str]] = {
 LIMIT_NAMES = tuple(sorted(_PLACES))
 
 
-def with_limits(options: NamespaceOptions, limits: Mapping[str, float]) -> NamespaceOptions:
+Options = TypeVar("Options", bound=EndpointOptions)
+
+
+def with_limits(options: Options, limits: Mapping[str, float]) -> Options:
     """The options with some limits changed; raises `OptionsError` with everything that is wrong."""
-    unknown = [name for name in limits if name not in _PLACES]
+    known = [name for name in LIMIT_NAMES if hasattr(options, _PLACES[name][0])]
+    unknown = [name for name in limits if name not in known]
     if unknown:
-        raise OptionsError(f"no limit is called {', '.join(unknown)}: there are {', '.join(LIMIT_NAMES)}")
+        raise OptionsError(f"no limit is called {', '.join(unknown)}: there are {', '.join(known)}")
     changes: dict[str, dict[str, Any]] = {}
     for name, value in limits.items():
         group, field = _PLACES[name]

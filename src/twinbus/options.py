@@ -22,39 +22,27 @@ _KEY_CHARACTERS = re.compile(r"[\x21-\x3a\x3c-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceOptions:
-    """How to serve one namespace."""
+class EndpointOptions:
+    """What everything that is reached as a namespace has: a name, a port, keys, limits and a certificate."""
 
-    name: str = "local"
+    name: str
     host: str = "127.0.0.1"
     port: int = 5672
     """0 picks a free one."""
     data: Path | None = None
-    """Where its data lives (a folder with the namespace's name is made in it); None: in memory, gone at the end."""
+    """Where its data lives (a folder with its name is made in it); None: in memory, gone at the end."""
     key: str | None = None
     """The access key; None: made once and kept with the data."""
-    queues: tuple[str, ...] = ()
-    """Queues to create unless they exist."""
-    entities: tuple[Creation, ...] = ()
-    """More to create unless it exists, in this order."""
-    queue_settings: QueueSettings = field(default_factory=QueueSettings)
-    """For queues that are created now."""
     limits: TrafficLimits = field(default_factory=TrafficLimits)
     rules: tuple[AccessRule, ...] = ()
     """Shared access rules beside the one that every namespace has; keys that are missing are made once and kept."""
-    jwt_issuers: tuple[JwtIssuer, ...] = ()
-    """Whose JSON web tokens are believed; without any, none are."""
     server_limits: ServerLimits = field(default_factory=ServerLimits)
-    throttle: ThrottleLimits = field(default_factory=ThrottleLimits)
-    """When to say that the server is busy."""
     cert: Path | None = None
     """The server's certificate for TLS, with its chain, in PEM form; None: one of our own, made once and kept."""
     key_file: Path | None = None
     """The private key of `cert`."""
     tls_only: bool | None = None
-    """Whether peers that do not use TLS are refused; None: unless only this machine can reach the namespace."""
-    ledger: Path | None = None
-    """Where what becomes of messages is recorded; others may write there, too. None: nowhere."""
+    """Whether peers that do not use TLS are refused; None: unless only this machine can reach the port."""
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -71,15 +59,39 @@ class NamespaceOptions:
             problems.append("a key has printable ASCII characters without spaces and semicolons, at least one")
         if (self.cert is None) != (self.key_file is None):
             problems.append("a certificate and its key file are given both, or neither of them")
+        try:
+            check_rules((AccessRule(ROOT_KEY_NAME, frozenset(Right)), *self.rules))
+        except OptionsError as error:
+            problems.append(str(error))
+        return problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceOptions(EndpointOptions):
+    """How to serve one namespace."""
+
+    name: str = "local"
+    queues: tuple[str, ...] = ()
+    """Queues to create unless they exist."""
+    entities: tuple[Creation, ...] = ()
+    """More to create unless it exists, in this order."""
+    queue_settings: QueueSettings = field(default_factory=QueueSettings)
+    """For queues that are created now."""
+    jwt_issuers: tuple[JwtIssuer, ...] = ()
+    """Whose JSON web tokens are believed; without any, none are."""
+    throttle: ThrottleLimits = field(default_factory=ThrottleLimits)
+    """When to say that the server is busy."""
+    ledger: Path | None = None
+    """Where what becomes of messages is recorded; others may write there, too. None: nowhere."""
+
+    def _problems(self) -> list[str]:
+        # Not super(): a dataclass with slots is made twice, and super() would be about the first one.
+        problems = EndpointOptions._problems(self)
         for path in self.queues:
             try:
                 check_entity_path(path)
             except OptionsError as error:
                 problems.append(str(error))
-        try:
-            check_rules((AccessRule(ROOT_KEY_NAME, frozenset(Right)), *self.rules))
-        except OptionsError as error:
-            problems.append(str(error))
         if len(self.jwt_issuers) > ISSUERS_MAX:
             problems.append(f"a namespace has at most {ISSUERS_MAX} token issuers, got {len(self.jwt_issuers)}")
         return problems

@@ -4,7 +4,7 @@ Each form has one function that prints it and, where people or files give it bac
 
 | form | example | parse | print |
 |---|---|---|---|
-| duration in an option | `500ms`, `1.5h`, `2d` | `parse_duration` | |
+| duration in an option | `500ms`, `1.5h`, `2d` | `parse_duration` | `option_duration` |
 | duration, exact | `1 min 30 s` | | `exact_duration` |
 | duration, two largest units | `2 h 5 min` | | `rough_duration` |
 | duration, largest unit | `1.5 h` | | `short_duration` |
@@ -15,7 +15,7 @@ Each form has one function that prints it and, where people or files give it bac
 | ISO 8601 time with its offset | `2031-03-09T14:05:06+00:00` | `parse_time` | `offset_time` |
 | time for people | `2031-03-09 14:05:06` | | `clock_time` |
 | time in a file name | `20310309T140506Z` | | `file_time` |
-| size in an option | `2GB`, `64 KiB` | `parse_size` | |
+| size in an option | `2GB`, `64 KiB` | `parse_size` | `option_size` |
 | size | `12.3 MB` | | `size_text` |
 | share | `48.99%` | | `percent` |
 
@@ -57,6 +57,15 @@ def parse_duration(text: str, option: str | None = None) -> int:
 def parse_seconds(text: str, option: str) -> float:
     """The same in seconds."""
     return parse_duration(text, option) / 1000
+
+
+def option_duration(length: timedelta) -> str:
+    """`90s`, `1m`: as an option takes it."""
+    for unit, word in ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "m")):
+        if length and length % unit == timedelta(0):
+            return f"{length // unit}{word}"
+    seconds, rest = divmod(length, timedelta(seconds=1))
+    return f"{length // timedelta(milliseconds=1)}ms" if rest else f"{seconds}s"
 
 
 def exact_duration(length: timedelta | float) -> str:
@@ -248,6 +257,12 @@ def parse_size(text: str, option: str) -> int:
             f"{option} takes a number of bytes, or one with KB, MB, GB, KiB, MiB or GiB, e.g. 2GB; got {text!r}"
         )
     return round(float(found["number"]) * _SIZE_UNITS[found["unit"].upper()])
+
+
+def option_size(number: int) -> str:
+    """`64MiB`: as an option takes it."""
+    steps = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+    return next((f"{number // step}{unit}" for step, unit in steps if number and number % step == 0), str(number))
 
 
 def size_text(number: int | None) -> str:

@@ -12,8 +12,8 @@ from twinbus.errors import TwinbusError
 
 PRIMARY, SECONDARY, CONSENT = "TWINBUS_LIVE_PRIMARY", "TWINBUS_LIVE_SECONDARY", "TWINBUS_LIVE_YES"
 
-OPERATIONS = 1_500
-"""Generously: 15 tests with fewer than 100 messages, pings, link openings and administration calls each."""
+OPERATIONS = 2_100
+"""Generously: 21 tests with fewer than 100 messages, pings, link openings and administration calls each."""
 USD_PER_MILLION = 0.80
 """Standard tier beyond the 13 million operations a month that its base fee includes; USD, US region."""
 PRICES_OF = "public list prices as of September 2026"
@@ -47,9 +47,9 @@ def _plan(primary: Namespace, secondary: Namespace) -> str:
     cost = OPERATIONS / 1e6 * USD_PER_MILLION
     return (
         f"azure-live: primary {primary.address}, secondary {secondary.address}\n"
-        "  makes one queue twinbus-live-*-orders in the primary and two backlog queues twinbus-live-*/... in the\n"
-        "  secondary, sends a few hundred small messages, sets that one queue to SendDisabled and back, and deletes\n"
-        "  the queues. Nothing else in the namespaces is touched. Takes minutes.\n"
+        "  makes queues twinbus-live-* in the primary and backlog queues twinbus-live-*/... in the secondary,\n"
+        "  sends a few hundred small messages, sets one of these queues to SendDisabled and back, and deletes\n"
+        "  them. Nothing else in the namespaces is touched. Takes minutes.\n"
         f"  Costs at most {OPERATIONS:,} operations, ${cost:.4f} at ${USD_PER_MILLION:.2f} a million ({PRICES_OF}),\n"
         "  or nothing within the 13 million a month that the Standard tier includes. The namespaces are not made\n"
         "  here: their base fee ($9.81 a month for all of a subscription, Standard) is yours already.\n"

@@ -29,7 +29,8 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
             printed = terminal.run(block) if block.code else ""
             if block.line in shown:
                 assert (problem := difference(shown[block.line], printed)) is None, problem
-            assert printed.count("Endpoint=sb://") >= block.code.count("twinbus serve"), printed
+            servers = block.code.count("twinbus serve") + block.code.count("twinbus proxy")
+            assert printed.count("Endpoint=sb://") >= servers, printed
 
 
 @pytest.mark.parametrize("line", [line for line in MAKE_LINES if line.startswith("make ")])

@@ -61,8 +61,10 @@ def running_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--fast", "--messages", "100", "--json") as process:
+@pytest.mark.parametrize("application", ["paired", pytest.param("behind a proxy", marks=pytest.mark.long)])
+def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path, application: str) -> None:
+    proxy = ["--proxy"] if application == "behind a proxy" else []
+    with demo(tmp_path, "--fast", "--messages", "100", "--json", *proxy) as process:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)
@@ -88,10 +90,11 @@ def judge_everything_came(entities: list[dict[str, Any]]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("proxy", [[], ["--proxy"]], ids=["paired", "behind a proxy"])
+def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path: Path, proxy: list[str]) -> None:
     report = tmp_path / "report.html"
     folder = Path(tempfile.mkdtemp(prefix="twinbus-"))  # a short name: sockets have no room for a long one
-    with demo(folder, "--messages", "100", "--json", "--report", str(report)) as process:
+    with demo(folder, "--messages", "100", "--json", "--report", str(report), *proxy) as process:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)

@@ -42,7 +42,7 @@ def test_the_sender_has_messages_left_for_the_outage_and_for_the_time_after_it(
 
     with LocalNamespace("backup") as secondary:
         sender = NumberedSender(COUNT, 0.1, JournalWriter(journal), cues())
-        sender.send_all(primary.connection_string, secondary.connection_string, tmp_path / "ledger")
+        sender.send_paired(primary.connection_string, secondary.connection_string, tmp_path / "ledger")
     assert sent_before == [0.4 * COUNT, 0.8 * COUNT]
     assert acknowledged(journal) == COUNT
 

@@ -21,6 +21,7 @@ from twinbus.pairing.backlog_queues import backlog_path
 
 ELSEWHERE = {
     "demo": "tests/interop/test_demo.py",
+    "proxy": "tests/interop/test_proxy_command.py",
     "pipeline report": "tests/spark/test_report.py",
     "pipeline drain": "tests/spark/test_drain_identity.py",
     "pipeline pack": "tests/unit/cli/test_json_form.py",

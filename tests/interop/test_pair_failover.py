@@ -3,86 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceededError
-from azure.servicebus.management import EntityStatus
+from azure.servicebus.exceptions import ServiceBusError
+from outages import OUTAGES, SILENCE, attempt_for, heal
 from paired import AIO, SYNC, Heard, PairHarness
 
 from twinbus import NamespaceSide, Retry
 from twinbus.client.reporting.status import EntityState
 
-SILENCE = timedelta(seconds=3)
-"""One attempt where silence has to be waited for."""
-PATIENCE = timedelta(seconds=20)
-"""One attempt where an answer comes, be the machine ever so busy."""
 INTERVAL = timedelta(seconds=6)
 """Long enough for a few sends within it."""
-
-
-def kill(harness: PairHarness) -> None:
-    harness.primary.kill()
-
-
-def disable(harness: PairHarness) -> None:
-    harness.primary.change_queue(harness.orders, status=EntityStatus.SEND_DISABLED)
-
-
-def delete(harness: PairHarness) -> None:
-    harness.primary.admin.delete_queue(harness.orders)
-
-
-def fill(harness: PairHarness) -> None:
-    harness.primary.change_queue(harness.orders, max_size_in_megabytes=1)
-    with harness.primary.sending(harness.orders) as sender:
-        for size in (200_000, 20_000, 1_000, 1):
-            with suppress(ServiceBusQuotaExceededError):
-                while True:
-                    sender.send_messages(ServiceBusMessage(b"x" * size))
-
-
-def unreachable(how: str) -> Callable[[PairHarness], None]:
-    def cut_off(harness: PairHarness) -> None:
-        harness.primary.break_("unreachable", how=how)
-
-    return cut_off
-
-
-def fault(name: str) -> Callable[[PairHarness], None]:
-    def add(harness: PairHarness) -> None:
-        harness.primary.break_(name, harness.orders)
-
-    return add
-
-
-OUTAGES: dict[str, Callable[[PairHarness], None]] = {
-    "killed": kill,
-    "refuse": unreachable("refuse"),
-    "drop": unreachable("drop"),
-    "silent": unreachable("silent"),
-    "no-send": fault("no-send"),
-    "unanswered": fault("unanswered"),
-    "restart": fault("restart"),
-    "disabled": disable,
-    "full": fill,
-    "deleted": delete,
-}
-
-
-def heal(harness: PairHarness) -> None:
-    harness.primary.heal()
-    if harness.orders not in harness.primary.queue_names(harness.orders):
-        harness.primary.admin.create_queue(harness.orders)
-    harness.primary.change_queue(harness.orders, status=EntityStatus.ACTIVE, max_size_in_megabytes=1024)
-
-
-def attempt_for(outage: str) -> timedelta:
-    return SILENCE if outage in ("silent", "unanswered") else PATIENCE
 
 
 @pytest.mark.sample(10)

@@ -72,7 +72,7 @@ def test_a_wrong_name_or_key_is_not_let_in(served: LocalNamespace, user: str, ke
 def test_calling_oneself_by_a_rules_name_opens_nothing(served: LocalNamespace) -> None:
     with EngineClient(served.port) as client:
         for answer in (client.sender("orders"), client.receiver("orders"), client.sender("orders/$management")):
-            assert "no valid token for 'orders'" in description(refused(answer))
+            assert "no valid token for 'orders" in description(refused(answer))
 
 
 # --- tokens ---
@@ -110,6 +110,18 @@ def test_each_request_to_management_needs_its_right(
         status = client.ask("orders/$management", {"operation": f"com.microsoft:{operation}"}, body)
     assert (status["statusCode"] == 401) is not allowed
     assert (status.get("errorCondition") == UNAUTHORIZED) is not allowed
+
+
+def test_a_token_for_management_alone_is_enough_for_requests_and_for_nothing_else(served: LocalNamespace) -> None:
+    """What the official JavaScript and .NET clients put when they only peek, or only schedule."""
+    peek = {"operation": "com.microsoft:peek-message"}, {"from-sequence-number": 1, "message-count": 1}
+    with EngineClient(served.port) as client:
+        assert client.put_token(*token(served, "orders/$management", "reader", "listen-key")) == 202
+        assert client.ask("orders/$management", *peek)["statusCode"] == 204
+        schedule = {"operation": "com.microsoft:schedule-message"}
+        assert client.ask("orders/$management", schedule, {"messages": []})["statusCode"] == 401
+        refused(client.receiver("orders"))
+        refused(client.sender("other/$management"))
 
 
 def test_links_end_with_their_token_and_messages_stay(served: LocalNamespace) -> None:

@@ -13,6 +13,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import ConnectionClosed, DispositionArrived, Event, Opened
+from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.amqp.sections import encode_message
 from twinbus.testing import LocalNamespace
@@ -81,7 +82,8 @@ def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path
     assert isinstance(heard[-1], ConnectionClosed)
     assert heard[-1].error is not None
     assert heard[-1].error.condition == "amqp:connection:forced"
-    accepted = sum(len(event.deliveries) for event in heard if isinstance(event, DispositionArrived))
+    answers = [event for event in heard if isinstance(event, DispositionArrived)]
+    accepted = sum(len(event.deliveries) for event in answers if event.outcome == ACCEPTED)
     with LocalNamespace(data=tmp_path, key="key") as again:
         admin = ServiceBusAdministrationClient.from_connection_string(
             again.connection_string, connection_verify=str(again.ca_file)

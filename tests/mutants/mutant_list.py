@@ -8,6 +8,7 @@ from mutant import Mutant
 from mutants_of_failover import FAILOVER
 from mutants_of_pairing import PAIRING
 from mutants_of_pipeline import PIPELINE
+from mutants_of_proxy import PROXY
 from mutants_of_service import SERVICE
 from mutants_of_way_home import WAY_HOME
 
@@ -15,7 +16,7 @@ from mutants_of_way_home import WAY_HOME
 def named_mutants() -> dict[str, Mutant]:
     numbers: Counter[str] = Counter()
     named: dict[str, Mutant] = {}
-    for mutant in (*SERVICE, *PAIRING, *FAILOVER, *WAY_HOME, *PIPELINE):
+    for mutant in (*SERVICE, *PAIRING, *FAILOVER, *WAY_HOME, *PIPELINE, *PROXY):
         numbers[mutant.clause] += 1
         named[f"{mutant.clause}.{numbers[mutant.clause]}"] = mutant
     return named

@@ -226,8 +226,8 @@ FAILOVER = (
     Mutant(
         "P6",
         "client/core/send_record.py",
-        'raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())',
-        'raise BothNamespacesUnavailable("", secondary_reason, self._unsent())',
+        'primary_reason = self._entity.reason or "it is back"',
+        'primary_reason = ""',
         "with both namespaces down the error does not say why the primary is",
         "test_with_no_queue_left_both_reasons_and_a_receipt_are_raised",
     ),
@@ -426,7 +426,7 @@ FAILOVER = (
     Mutant(
         "P7",
         "broker/net/amqp_server.py",
-        "            offered_capabilities=(DROPS_PINGS,),\n",
+        "            offered_capabilities=self._capabilities(),\n",
         "",
         "our namespaces do not announce that they drop pings",
         "test_our_namespaces_say_that_they_drop_pings_and_are_pinged",
@@ -514,8 +514,8 @@ FAILOVER = (
     Mutant(
         "P9",
         "pairing/envelope.py",
-        "        drop_annotations=_SERVICE_ANNOTATIONS,\n",
-        "",
+        "        drop_annotations=_SERVICE_ANNOTATIONS,\n        fields=_home_fields(",
+        "        fields=_home_fields(",
         "what the secondary says of its copy stays on the message at home",
         "test_what_the_secondary_added_does_not_come_home",
     ),
@@ -578,8 +578,8 @@ FAILOVER = (
     Mutant(
         "P12",
         "client/core/send_record.py",
-        "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, len(self._queues))",
-        "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, 0)",
+        "return self._receipt(self._detour_side if self._queues else self._entity.side, len(self._queues))",
+        "return self._receipt(self._detour_side if self._queues else self._entity.side, 0)",
         "the receipt does not say which part of a batch was accepted",
         "test_a_part_that_was_accepted_is_reported_when_the_rest_was_not",
     ),

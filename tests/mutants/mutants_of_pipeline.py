@@ -16,8 +16,8 @@ PIPELINE = (
     Mutant(
         "C1",
         "client/reporting/ledger_events.py",
-        "self._stored(Kind.BACKLOGGED, self._secondary, queue,",
-        "self._stored(Kind.ACCEPTED, self._secondary, queue,",
+        "else (Kind.BACKLOGGED, self._secondary, queue)",
+        "else (Kind.ACCEPTED, self._secondary, queue)",
         "the ledger says that messages in the backlog are on the primary",
         "test_every_message_is_in_the_ledger_where_it_went",
     ),

@@ -209,9 +209,9 @@ SERVICE = (
     ),
     Mutant(
         "S8",
-        "broker/admin/app.py",
-        "self._server.authorize(request.headers, path, Right.MANAGE, self._server.clock())",
-        "self._server.authorize(request.headers, path, Right.LISTEN, self._server.clock())",
+        "broker/admin/authorization.py",
+        "self._authority.authorize_http(token, path, Right.MANAGE, self._clock())",
+        "self._authority.authorize_http(token, path, Right.LISTEN, self._clock())",
         "a key without Manage may administer",
         "test_only_manage_administers",
     ),

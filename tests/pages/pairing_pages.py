@@ -88,6 +88,9 @@ ALERTS_TEXT = """
 ## What to be woken for
 
 * `twinbus_pair_entity_state{state="failed over"} == 1`: an entity of the primary is down. Its messages are safe.
+* `twinbus_pair_spool_messages > 0`: neither namespace took messages, and they are on one disk only.
+  `twinbus_pair_spool_bytes / twinbus_pair_spool_max_bytes > 0.8` or `twinbus_pair_spool_usable == 0`: soon, or already,
+  the next ones are refused; or folders of processes that ended cannot be read.
 * `sum by (instance, client) (twinbus_pair_backlog_queue_in_rotation) == 0`: no backlog queue is left to go to.
 * `twinbus_pair_backlog_oldest_age_seconds > 1800 and time() - twinbus_pair_backlog_looked_timestamp_seconds < 120`,
   from a process with a syphon: something has waited for half an hour. Without the second half a client that looks once
@@ -124,6 +127,7 @@ _OTHER_VALUES: Mapping[str, str] = {
     "syphon_entities": "names, or `None`",
     "entities": f"names of 1 to {options.ENTITY_NAME_LENGTH_MAX} characters",
     "ledger": "a folder; `None`",
+    "spool": "a folder; `None`",
 }
 
 

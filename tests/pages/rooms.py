@@ -36,7 +36,8 @@ ROOMS = (
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
     Room("own_files", "files for their owner only, links that are not followed"),
     Room("control_client", "the client's end of a control socket"),
-    Room("options", "options of an embedded namespace", "broker connection_string"),
+    Room("local_register", "processes of this machine that can be asked", "own_files"),
+    Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),
     Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
     # both ends of the protocol
     Room("amqp", "bytes, frames, sessions, links, credit, deliveries", "ranges", is_pure=True),
@@ -47,7 +48,7 @@ ROOMS = (
     Room(
         "client.core",
         "flows, the effects of the pairing core, the state of a client",
-        "amqp client ledger pairing syphon transport",
+        "amqp client ledger pairing spool syphon transport",
     ),
     Room("client.core.asks", "what a flow asks for, and the answers", "pairing", is_pure=True),
     Room("client.core.flows", "conversations, each written once", "client.core pairing", is_pure=True),
@@ -62,6 +63,14 @@ ROOMS = (
     Room("client.inspection", "a pair seen from outside", "amqp client ledger pairing syphon transport"),
     Room("client.aio", "the client for asyncio", "client pairing syphon"),
     Room("client.sync", "the client for threads", "client pairing syphon"),
+    Room("client.native", "links of our own engine for a pair", "amqp client pairing transport"),
+    Room(
+        "client.native.window",
+        "what is on its way on one link, and until when",
+        "amqp client.native pairing transport",
+        is_pure=True,
+    ),
+    Room("client.native.failures", "failures of such links", "pairing", is_pure=True),
     # the embedded namespace
     Room(
         "broker",
@@ -78,7 +87,7 @@ ROOMS = (
         "commands, changes, replies, the commit gate",
         (
             "amqp.encoding amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
-            "broker.links.backend broker.links.request_messages broker.ops.meter"
+            "broker.links.backend broker.links.request_fields broker.links.request_messages broker.ops.meter"
         ),
         is_pure=True,
     ),
@@ -124,8 +133,61 @@ ROOMS = (
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the way home and the record
     Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
+    Room(
+        "spool",
+        "messages on the local disk, the folders they are in, the thread that keeps them",
+        "amqp broker ledger own_files pairing syphon transport units",
+    ),
+    Room(
+        "spool.contents",
+        "what is in a spool, and how much may be",
+        "amqp broker.core broker.entities broker.message broker.operations pairing syphon transport units",
+        is_pure=True,
+    ),
     Room("ledger", "events, segments, gaps", "own_files ranges units"),
     Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
+    # pairing for any language
+    Room(
+        "proxy",
+        "a Service Bus endpoint in front of a pair",
+        (
+            "twinbus amqp broker client connection_string control_client ledger local_register options pairing "
+            "plain_text proxy transport"
+        ),
+    ),
+    Room("proxy.admin_documents", "host names in administration documents", "broker proxy.atom_places", is_pure=True),
+    Room("proxy.atom_places", "addresses and keys in ATOM documents", "broker.admin", is_pure=True),
+    Room("proxy.readiness", "whether there is a place for messages", "client.reporting", is_pure=True),
+    Room(
+        "proxy.relay",
+        "receivers and requests, passed on to the primary",
+        "amqp broker.links broker.operations pairing proxy.upstream_port transport.link_handler",
+        is_pure=True,
+    ),
+    Room(
+        "proxy.upstream_port",
+        "what the relay needs of the primary",
+        "amqp broker.links broker.operations pairing transport.link_handler",
+        is_pure=True,
+    ),
+    Room("proxy.backend", "the pair as a back end of links", "broker proxy.relay", is_pure=True),
+    Room(
+        "proxy.entity_sends",
+        "sends to one entity: straight, or by a flow",
+        (
+            "broker.links.backend broker.message broker.operations client.core.asks client.native client.reporting "
+            "pairing proxy"
+        ),
+        is_pure=True,
+    ),
+    Room("proxy.arrived_messages", "messages of applications", "broker.message pairing", is_pure=True),
+    Room("proxy.refusals", "why messages were not stored", "broker.operations client.native pairing", is_pure=True),
+    Room(
+        "proxy.schedules",
+        "requests to schedule and to cancel",
+        "amqp broker.links broker.message client.core pairing transport",
+        is_pure=True,
+    ),
     # Spark
     Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),
     Room("spark.source", 'format "servicebus"', "amqp pairing spark transport"),
@@ -141,7 +203,7 @@ ROOMS = (
         ("amqp client control_client ledger own_files pairing plain_text syphon transport units"),
     ),
     Room("drill.measures", "events in, numbers and limits out", "units", is_pure=True),
-    Room("demo", "an outage on this machine, played", "twinbus client cost spark"),
+    Room("demo", "an outage on this machine, played", "twinbus client control_client cost local_register spark"),
     Room("testing", "namespaces for tests", "broker limit_names options"),
     Room("cli", "commands, and what people see", "*"),
     Room("twinbus", "public names", "client pairing"),

@@ -22,7 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "src" / "twinbus" / "client"
-FILES = ("backlog_pool", "client", "drive", "provisioner", "receivers", "sender", "shell", "sides")
+FILES = (
+    *("backlog_pool", "client", "drive", "provisioner", "receivers", "sdk_transport", "sender", "shell", "sides"),
+    "transport",
+)
 
 HEADER = """\
 # Generated from client/aio/{name}.py by tests/pages/sync_client.py: edit that file, then run `make pages`.

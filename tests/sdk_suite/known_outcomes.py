@@ -47,3 +47,10 @@ FAILS: dict[str, str] = {
 """Our server, or the limits of a run on one machine."""
 
 FAILS["test_mgmt_queue_create_with_queue_description"] = "it lets a queue with sessions forward, which is refused here"
+
+FAILS_THROUGH_PROXY: dict[str, str] = {
+    "test_sb_client_incorrect_queue_conn_str": (
+        "uses a key of a queue: such keys open the queue at the primary, but the proxy has keys of its own only"
+    ),
+}
+"""Through a proxy, and not without one."""

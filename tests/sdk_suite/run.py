@@ -1,8 +1,9 @@
 """`make conformance`: the official SDK's own live tests against our server; writes `docs/sdk-suite.md`.
 
 The tests ship inside the source distribution of the SDK. It is downloaded once, and nothing of it is changed or kept
-with our files; `stand_ins.py` takes the place of the cloud. Arguments are given to pytest, as `-k session`: then only
-the result is shown, and the page stays as it is.
+with our files; `stand_ins.py` takes the place of the cloud. With `--through-proxy` each namespace is reached through a
+proxy, and that section of the page is written. Other arguments are given to pytest, as `-k session`: then only the
+result is shown, and the page stays as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from sdk_suite.suite_page import read_results, written_page
+from sdk_suite.suite_page import Result, read_page, read_results, through_proxy, written_page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -27,6 +28,8 @@ FILES = (
     *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
     "mgmt_tests/test_topic_filter_counts_live.py",
 )
+THROUGH_PROXY = "--through-proxy"
+VARIABLE = "TWINBUS_THROUGH_PROXY"
 WORKERS = "8"
 """More than there are cores: these tests sleep most of the time."""
 TEST_S = 420
@@ -34,21 +37,30 @@ SETTINGS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 
 def main() -> None:
-    wishes = sys.argv[1:]
+    wishes = [each for each in sys.argv[1:] if each != THROUGH_PROXY]
+    is_proxied = THROUGH_PROXY in sys.argv
     tests = fetched()
-    results_file = BUILD / ("some-results.xml" if wishes else "results.xml")
+    results_file = BUILD / f"{'some-' if wishes else ''}results{THROUGH_PROXY if is_proxied else ''}.xml"
     results_file.unlink(missing_ok=True)
-    run(tests, results_file, wishes)
+    run(tests, results_file, wishes, is_proxied)
     if not results_file.exists():
         sys.exit("conformance: the tests could not be run, see above")
-    results = read_results(results_file)
+    results = read_results(results_file, is_proxied)
     if not wishes:
-        PAGE.write_text(written_page(RELEASE, results), encoding="utf-8")
+        PAGE.write_text(page_with(results, is_proxied), encoding="utf-8")
         sys.stdout.write(f"conformance: {PAGE.relative_to(ROOT)} is written\n")
     strange = [result for result in results if result.is_strange]
     for result in strange:
         sys.stdout.write(f"conformance: not as expected: {result.name}: {result.shown}\n")
     sys.exit(1 if strange else 0)
+
+
+def page_with(results: list[Result], is_proxied: bool) -> str:
+    """The page with these results in it. What the other kind of run has written there stays."""
+    page = read_page(PAGE.read_text(encoding="utf-8"))
+    if is_proxied:
+        return page.direct + through_proxy(results, page.statuses)
+    return written_page(RELEASE, results) + page.proxied
 
 
 def fetched() -> Path:
@@ -63,7 +75,7 @@ def fetched() -> Path:
     return folder / "tests"
 
 
-def run(tests: Path, results_file: Path, wishes: list[str]) -> None:
+def run(tests: Path, results_file: Path, wishes: list[str], is_proxied: bool) -> None:
     settings = BUILD / "pytest.ini"
     settings.write_text(SETTINGS, encoding="utf-8")
     command = [
@@ -72,7 +84,8 @@ def run(tests: Path, results_file: Path, wishes: list[str]) -> None:
         *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", WORKERS, "--dist", "worksteal"),
         *(f"--junitxml={results_file}", *wishes, *FILES),
     ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(tests)])}
+    environment = {**os.environ, **({VARIABLE: "1"} if is_proxied else {})}
+    environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent / "support"), str(tests)])
     subprocess.run(command, cwd=tests, env=environment, check=False)
 
 

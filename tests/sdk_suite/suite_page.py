@@ -6,8 +6,9 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from sdk_suite.known_outcomes import FAILS, NOT_APPLICABLE
+from sdk_suite.known_outcomes import FAILS, FAILS_THROUGH_PROXY, NOT_APPLICABLE
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "not applicable"
 REASON_CHARS = 160
@@ -27,6 +28,15 @@ page is written by that command.
 
 """
 
+PROXY_TITLE = "## Through the proxy"
+PROXY_SECTION = """{title}
+
+`make test-proxy` runs the same tests once more, with a proxy in front of every namespace, and writes this section.
+Tests that log in with an identity use a key of the proxy here: a proxy knows its own keys only.
+
+{summary} {comparison}
+"""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -35,6 +45,7 @@ class Result:
     outcome: str
     shown: str
     """What pytest said, in a line."""
+    is_proxied: bool = False
 
     @property
     def status(self) -> str:
@@ -44,34 +55,64 @@ class Result:
     def why(self) -> str:
         if self.outcome == PASSED:
             return ""
-        return NOT_APPLICABLE.get(self.name) or FAILS.get(self.name) or self.shown
+        return self._reason or self.shown
 
     @property
     def is_strange(self) -> bool:
         """Whether it failed, and nobody has said why."""
-        return self.outcome == FAILED and self.name not in NOT_APPLICABLE and self.name not in FAILS
+        return self.outcome == FAILED and self._reason is None
+
+    @property
+    def _reason(self) -> str | None:
+        found = NOT_APPLICABLE.get(self.name) or FAILS.get(self.name)
+        return FAILS_THROUGH_PROXY.get(self.name, found) if self.is_proxied else found
 
 
-def read_results(file: Path) -> list[Result]:
+def read_results(file: Path, is_proxied: bool = False) -> list[Result]:
     """What pytest wrote about each test, by file and name."""
     cases = ElementTree.parse(file).getroot().iter("testcase")  # our own pytest has written it
-    return sorted([_result(case) for case in cases], key=lambda result: (result.file, result.name))
+    return sorted([_result(case, is_proxied) for case in cases], key=lambda result: (result.file, result.name))
 
 
-def _result(case: ElementTree.Element) -> Result:
+def _result(case: ElementTree.Element, is_proxied: bool) -> Result:
     file = next(part for part in case.attrib["classname"].split(".") if part.startswith("test_"))
     name = case.attrib["name"].replace("[pyamqp]", "")
     for tag, outcome in (("failure", FAILED), ("error", FAILED), ("skipped", SKIPPED)):
         found = case.find(tag)
         if found is not None:
-            return Result(file, name, outcome, _said(found))
-    return Result(file, name, PASSED, "")
+            return Result(file, name, outcome, _said(found), is_proxied)
+    return Result(file, name, PASSED, "", is_proxied)
 
 
 def _said(found: ElementTree.Element) -> str:
     if found.tag == "skipped":
         return "the SDK expects it to fail" if found.attrib.get("type") == "pytest.xfail" else "the SDK skips it itself"
     return " ".join(found.attrib.get("message", "").split())[:REASON_CHARS].replace("|", "/")
+
+
+class Page(NamedTuple):
+    direct: str
+    proxied: str
+    """The section about runs through the proxy; empty: there was none yet."""
+    statuses: dict[str, str]
+    """Of each test, without a proxy."""
+
+
+def read_page(text: str) -> Page:
+    direct, title, proxied = text.partition(PROXY_TITLE)
+    rows = [line.split(" | ") for line in direct.splitlines() if line.startswith("| `")]
+    return Page(direct, title + proxied, {row[0].strip("| `"): row[1] for row in rows})
+
+
+def through_proxy(results: list[Result], direct: dict[str, str]) -> str:
+    """The section about these results, beside those without a proxy."""
+    different = [result for result in results if result.status != direct.get(result.name)]
+    rows = [f"| `{each.name}` | {direct.get(each.name)} | {each.status} | {each.why} |" for each in different]
+    comparison = "Every test has the same result as above."
+    if rows:
+        heads = ["| test | without | through the proxy | why |", "|---|---|---|---|"]
+        comparison = "\n".join(["All others have the same result as above:", "", *heads, *rows])
+    return PROXY_SECTION.format(title=PROXY_TITLE, summary=_summary(results), comparison=comparison)
 
 
 def written_page(release: str, results: list[Result]) -> str:

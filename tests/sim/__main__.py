@@ -1,7 +1,8 @@
 """`python -m sim --seeds 1000 --first 0`: simulate, and say which seed breaks a promise.
 
 With `--pair` it is a pair of namespaces and its senders that are simulated, with `--syphon` a pair whose backlog comes
-home too, with `--forward` one namespace whose entities forward to each other, without any of these one namespace.
+home too, with `--spool` one whose sender has a spool and is killed, with `--forward` one namespace whose entities
+forward to each other, without any of these one namespace.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sim.runner import (
     run_kind_seed,
     run_pair_seed,
     run_seed,
+    run_spool_seed,
 )
 
 
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--pair", action="store_true", help="simulate two namespaces, paired, and senders")
     what.add_argument("--syphon", action="store_true", help="simulate a pair, senders, and the way home")
+    what.add_argument("--spool", action="store_true", help="simulate a pair whose sender has a spool and is killed")
     what.add_argument("--forward", action="store_true", help="simulate entities that forward to each other")
     what.add_argument("--kinds", action="store_true", help="simulate schedules of topics, states, idleness, partitions")
     parser.add_argument("--seeds", type=int, default=100, help="how many simulations")
@@ -40,8 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.kinds:
         run = run_kind_seed
     steps = options.steps or STEPS
-    if options.pair or options.syphon:
-        run, steps = run_pair_seed if options.pair else run_home_seed, options.steps or CALLS
+    if options.pair or options.syphon or options.spool:
+        of_pairs = run_spool_seed if options.spool else run_pair_seed
+        run, steps = run_home_seed if options.syphon else of_pairs, options.steps or CALLS
     seen: Counter[str] = Counter()
     failed = 0
     for seed in range(options.first, options.first + options.seeds):

@@ -109,9 +109,12 @@ class Application:
             receipt: SendReceipt | None = await self._send(call)
         except Exception as error:
             receipt = receipt_of(error)
-            self._shell.watch.seen[f"calls: {type(error).__name__}"] += 1
+            self._raised(error)
         if receipt is not None:
             self._note(request, receipt)
+
+    def _raised(self, error: Exception) -> None:
+        self._shell.watch.seen[f"calls: {type(error).__name__}"] += 1
 
     async def _send(self, call: HomeCall) -> SendReceipt:
         shell, entity, started_at = self._shell, self._entity, self._shell.loop.now

@@ -98,7 +98,7 @@ class SimulatedSyphon:
         options: SyphonOptions,
         primary: Road,
         secondary: Road,
-        witness: Witness,
+        witness: Witness | None,
         random: Random,
         seen: Counter[str],
     ) -> None:
@@ -111,13 +111,18 @@ class SimulatedSyphon:
         self._homes: dict[str, int] = {}
         self._alarm = 0.0
         now_ms = self.loop.now_ms
-        self.pump = (
-            Pump(paths, options, now_ms)
-            if options.order is None
-            else OrderedPump(paths, options, now_ms, observer=witness)
-        )
+        self.pump = self._make_pump(options, now_ms, witness)
         for index in range(len(paths)):
             self._attach(index)
+
+    def _make_pump(self, options: SyphonOptions, now_ms: int, witness: Witness | None) -> Pump:
+        if options.order is None:
+            return Pump(self._paths, options, now_ms)
+        return OrderedPump(self._paths, options, now_ms, observer=witness)
+
+    def _road_to(self, _path: str) -> Road:
+        """The way to a destination."""
+        return self._primary
 
     @property
     def _secondary(self) -> LendingNamespace:
@@ -288,7 +293,7 @@ class SimulatedSyphon:
     # --- home ---
 
     async def _open(self, path: str, life: int) -> None:
-        outcome = await self._primary.attempt(OpenSender(path), self.pump.options.attempt_s)
+        outcome = await self._road_to(path).attempt(OpenSender(path), self.pump.options.attempt_s)
         if self._homes[path] == life:
             if isinstance(outcome, Failure):
                 self.pump.destination_failed(path, outcome, self.loop.now_ms)
@@ -299,7 +304,8 @@ class SimulatedSyphon:
     async def _send(self, send: SendBatch) -> None:
         life = self._homes.get(send.path, 0)
         arrivals = tuple([read_arrival(each, _no_id) for each in _letters_in(send)])
-        answer: Signal[Any] = self._primary.attempt(Store(send.path, arrivals), self.pump.options.attempt_s)
+        road = self._road_to(send.path)
+        answer: Signal[Any] = road.attempt(Store(send.path, arrivals), self.pump.options.attempt_s)
         outcome = await answer
         if self._homes.get(send.path, 0) != life:
             return  # the link was given up

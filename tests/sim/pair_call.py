@@ -26,6 +26,7 @@ from twinbus.client.core.asks import (
     Stored,
     ToBacklog,
     ToPrimary,
+    ToSpool,
     WaitTurn,
 )
 from twinbus.client.core.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, SendFlow
@@ -163,7 +164,7 @@ class Call:
                 self._watch.secondary.waiting.add(self)
             case Sleep():
                 pass  # how long is right depends on the failure before, and was checked with it
-            case Probe() | OpenBacklog():
+            case Probe() | OpenBacklog() | ToSpool():
                 raise AssertionError(f"a send never asks for {ask}")
             case _:
                 assert_never(ask)

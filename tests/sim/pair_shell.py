@@ -37,6 +37,7 @@ from twinbus.client.core.asks import (
     Stored,
     ToBacklog,
     ToPrimary,
+    ToSpool,
     WaitTurn,
     Woke,
 )
@@ -118,10 +119,15 @@ class SimulatedShell:
                 await self._wait(turn, seconds)
                 self._turns[ticket] = Signal()
                 return self._woke()
+            case ToSpool():
+                return await self._to_spool(ask, call)
             case Probe() | OpenBacklog():
                 raise AssertionError(f"a send never asks for {ask}")
             case _:
                 assert_never(ask)
+
+    async def _to_spool(self, ask: ToSpool, call: Call) -> Answer:
+        raise AssertionError(f"there is no spool here for {ask} of {call}")
 
     async def _encode(self) -> None:
         """Takes time, now and then enough for others to do something meanwhile."""

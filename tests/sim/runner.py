@@ -12,6 +12,7 @@ from sim.home_world import HomeWorld
 from sim.invariants import Violation
 from sim.kind_world import KindWorld
 from sim.pair_world import PairWorld
+from sim.spool_world import SpoolWorld
 from sim.world import Parts, World
 
 STEPS = 400
@@ -64,6 +65,15 @@ def run_home_seed(seed: int, steps: int = CALLS) -> Outcome:
     return Outcome(seed, steps, "--syphon ", problem, trace, world.seen)
 
 
+def run_spool_seed(seed: int, steps: int = CALLS) -> Outcome:
+    """Simulate a pair whose sender has a spool, and is killed, until everything has come home."""
+    world = SpoolWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.process.watch.trace)
+    trace = (repr(world.rules), *lines) if problem else ()
+    return Outcome(seed, steps, "--spool ", problem, trace, Counter(world.seen))
+
+
 def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
     """Simulate a namespace whose entities forward to each other until everything has come to rest."""
     world = ForwardWorld(seed, parts)
@@ -108,6 +118,11 @@ def first_pair_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | No
 def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
     """The same for pairs with a syphon."""
     return next((outcome for seed in seeds if (outcome := run_home_seed(seed, steps)).problem), None)
+
+
+def first_spool_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
+    """The same for senders with a spool."""
+    return next((outcome for seed in seeds if (outcome := run_spool_seed(seed, steps)).problem), None)
 
 
 def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:

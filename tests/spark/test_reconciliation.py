@@ -109,6 +109,18 @@ WORDS: list[tuple[str, list[tuple[Kind, str]]]] = [
     ("delivered", [(Kind.BACKLOGGED, ""), (Kind.RECEIVED, "")]),
     ("duplicated", [(Kind.ACCEPTED, ""), (Kind.SENT_HOME, ""), (Kind.RECEIVED, "")]),
     ("sent_elsewhere", [(Kind.RECEIVED, "")]),
+    ("waiting", [(Kind.SPOOLED, "")]),
+    ("waiting", [(Kind.SPOOLED, ""), (Kind.SPOOLED, ""), (Kind.LEFT_SPOOL, "")]),
+    ("stored_on_primary", [(Kind.SPOOLED, ""), (Kind.SENT_HOME, "")]),
+    ("stored_on_primary", [(Kind.SPOOLED, ""), (Kind.SENT_HOME, ""), (Kind.LEFT_SPOOL, "")]),
+    ("delivered", [(Kind.SPOOLED, ""), (Kind.SENT_HOME, ""), (Kind.LEFT_SPOOL, ""), (Kind.RECEIVED, "")]),
+    ("waiting", [(Kind.SPOOLED, ""), (Kind.MOVED_TO_BACKLOG, ""), (Kind.LEFT_SPOOL, "")]),
+    ("lost", [(Kind.SPOOLED, ""), (Kind.LEFT_SPOOL, "")]),
+    ("lost", [(Kind.SPOOLED, ""), (Kind.MOVED_TO_BACKLOG, ""), (Kind.LEFT_SPOOL, ""), (Kind.COMPLETED, "")]),
+    ("dead_lettered", [(Kind.SPOOLED, ""), (Kind.SPOOL_DEAD_LETTERED, "")]),
+    ("expired", [(Kind.SPOOLED, ""), (Kind.SPOOL_EXPIRED, "")]),
+    ("in_doubt", [(Kind.SPOOL_IN_DOUBT, "")]),
+    ("duplicated", [(Kind.ACCEPTED, ""), (Kind.SPOOLED, ""), (Kind.SENT_HOME, "")]),
 ]
 """A verdict, and what was recorded before it: what happened, and below which path of the entity."""
 
@@ -141,6 +153,21 @@ def test_what_receivers_without_a_ledger_took_is_not_lost(spark: SparkSession, t
     assert found.entities == {"orders": {"delivered": 50, "stored_on_primary": 50}}
     assert (found.verdict, found.overtaken) == ("nothing lost", 0)
     assert Oracle(compacted).verdicts(HORIZON_MIN)["orders", "0"] == "stored_on_primary"
+
+
+@pytest.mark.long
+def test_a_message_in_a_spool_waits_whoever_passes_it(spark: SparkSession, tmp_path: Path) -> None:
+    client = Script("0a", "client")
+    for number in range(100):
+        at = BASE_MS + number * MINUTE
+        kind = Kind.SPOOLED if number < 10 else Kind.ACCEPTED
+        client.note(at, Event(kind, "orders", message_ids=(f"{number}",)))
+        if number >= 10:
+            client.note(at + 5, Event(Kind.DELIVERED, "orders", message_ids=(f"{number}",)))
+    write_lines(tmp_path, client.process, client.lines())
+    found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
+    assert found.entities == {"orders": {"delivered": 90, "waiting": 10}}
+    assert found.verdict == "nothing lost"
 
 
 @pytest.mark.long

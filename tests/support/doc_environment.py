@@ -158,14 +158,20 @@ def _ending(line: str) -> str:
         return f"timeout --signal INT {FOLLOW_S} {line} || [ $? = 124 ]"
     if line.startswith("twinbus syphon") and "--until-empty" in line:
         return f"{line} || [ $? = 3 ]"  # the backlog of the stage has messages that never come home
+    if line.startswith("twinbus proxy"):
+        return _until_ready(re.sub(r"--listen \S+", "--listen 127.0.0.1:0", line))
     if not line.startswith("twinbus serve"):
         return line
     ports = re.sub(r"(--namespace \S+?):\d+", r"\1:0", line)
     free = ports if "--namespace" in ports else f"{ports} --namespace served:0"
     if "--namespace contoso" in free and "--data" not in free:
         free += " --data apart"  # the stage serves a namespace of this name from the usual folder
+    return _until_ready(free)
+
+
+def _until_ready(line: str) -> str:
     until_ready = "until grep -q Endpoint= served.txt || ! kill -0 $!; do sleep 0.1; done"
-    return f"rm -f served.txt; {free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
+    return f"rm -f served.txt; {line} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
 
 
 def _patient(line: str) -> str:

@@ -28,21 +28,23 @@ with m as (
          session_id, number, position, process, lower(entity) as reader
   from steps where message_id is not null and entity <> '' and lower(entity) not like '%/$deadletterqueue'
     and kind in ('forwarded','unclaimed','unscheduled',
+                 'spooled','left_spool','moved_to_backlog','spool_in_doubt','spool_dead_lettered','spool_expired',
                  'accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
                  'redriven','discarded','received_from_backlog','cancelled','dead_lettered','expired','stored','delivered','duplicate',
                  'received')
 ), f as (
   select entity, message_id,
-    count(*) filter (kind = 'accepted') as ok, count(*) filter (kind = 'backlogged') as parked,
-    count(*) filter (kind = 'in_doubt') as doubt, count(*) filter (kind = 'not_sent') as refused,
+    count(*) filter (kind = 'accepted') as ok, count(*) filter (kind in ('backlogged', 'moved_to_backlog')) as parked,
+    count(*) filter (kind = 'spooled') as spooled, count(*) filter (kind = 'left_spool') as left_spool,
+    count(*) filter (kind in ('in_doubt', 'spool_in_doubt')) as doubt, count(*) filter (kind = 'not_sent') as refused,
     count(*) filter (kind = 'sent_home') as home, count(*) filter (kind = 'completed') as gone,
     count(*) filter (kind in ('released', 'lock_lost', 'received_from_backlog')) as touched,
     count(*) filter (kind = 'redriven') as again,
     count(*) filter (kind in ('discarded', 'cancelled')) as binned,
     count(*) filter (kind = 'dead_lettered' and queue = '') as dead_here,
-    count(*) filter (kind = 'dead_lettered' and queue <> '') as dead_there,
+    count(*) filter ((kind = 'dead_lettered' and queue <> '') or kind = 'spool_dead_lettered') as dead_there,
     count(*) filter (kind = 'expired' and queue = '') as old_here,
-    count(*) filter (kind = 'expired' and queue <> '') as old_there,
+    count(*) filter ((kind = 'expired' and queue <> '') or kind = 'spool_expired') as old_there,
     count(*) filter (kind = 'stored' and queue = '') as kept,
     min(at_ms) filter (kind = 'stored' and queue = '') as kept_ms,
     count(*) filter (kind = 'duplicate' and queue = '') as dup,
@@ -52,12 +54,13 @@ with m as (
     count(*) filter (kind in ('unclaimed', 'unscheduled') and queue = '') as unwanted,
     count(distinct reader) filter (kind in ('delivered', 'received') and queue = '') as readers,
     min(at_ms) as first_ms, max(session_id) as session,
-    max(queue) filter (kind = 'backlogged') as q, count(distinct queue) filter (kind = 'backlogged') as queues,
-    min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
+    max(queue) filter (kind in ('backlogged', 'moved_to_backlog')) as q,
+    count(distinct queue) filter (kind in ('backlogged', 'moved_to_backlog')) as queues,
+    min(at_ms) filter (kind in ('backlogged', 'moved_to_backlog')) // 60000 as parked_min,
     min(at_ms) filter (kind in ('accepted','sent_home') or (kind = 'stored' and queue = '')) as arrived,
-    max(until_ms) filter (kind in ('accepted','sent_home','backlogged','stored')) as due,
+    max(until_ms) filter (kind in ('accepted','sent_home','backlogged','spooled','stored')) as due,
     array_agg(distinct process) filter (kind in ('accepted','sent_home')) as ackers,
-    array_agg(distinct process) filter (kind in ('accepted','backlogged')) as senders,
+    array_agg(distinct process) filter (kind in ('accepted','backlogged','spooled')) as senders,
     abs(kept_ms - min(at_ms) filter (kind in ('accepted','sent_home') and queue = '')) as apart
   from m group by all
 ), clocks as (
@@ -76,7 +79,7 @@ with m as (
   from f left join e using (entity, message_id)
 )
 select entity, message_id, first_ms, case
-  when ok + parked + doubt = 0 then if(refused > 0, 'not_sent', 'sent_elsewhere')
+  when ok + parked + spooled + doubt = 0 then if(refused > 0, 'not_sent', 'sent_elsewhere')
   when (done > 1 or (done = 0 and taken > 1)) and readers = 1 then 'duplicated'
   when if(kept > 0, kept, ok + home - dup) > 1 then 'duplicated'
   when done > 0 or taken > 0 then 'delivered'
@@ -86,7 +89,7 @@ select entity, message_id, first_ms, case
   when sent_on > 0 then 'forwarded'
   when kept > 0 and kept_ms <= (
     select max(r.at_ms) from steps r where r.kind = 'removed' and lower(r.entity) = g.entity) then 'discarded'
-  when binned > 0 and parked = 0 then 'discarded'
+  when binned > 0 and parked + spooled = 0 then 'discarded'
   when kept > 0 then 'waiting'
   when ok + home > 0 then
     if(coalesce(due_min + reach + $horizon < done_to, false)
@@ -94,11 +97,12 @@ select entity, message_id, first_ms, case
   when dead_there > again + binned then 'dead_lettered'
   when old_there > 0 then 'expired'
   when binned > 0 then 'discarded'
-  when parked > 0 and gone > 0 then 'lost'
-  when parked > 0 then
+  when parked > 0 and gone = 0 then
     case when touched > 0 or queues > 1 then 'waiting'
       when len(senders) = 1 and coalesce(parked_min + $horizon < own_home_to, false) then 'lost'
       when coalesce(parked_min + $horizon < home_to, false) then 'unknown' else 'waiting' end
+  when spooled > left_spool then 'waiting'
+  when parked + spooled > 0 then 'lost'
   else 'in_doubt' end as verdict
 from g
 """
@@ -106,8 +110,8 @@ from g
 LATE = """
 with m as (  -- $way: who says that a message arrived
   select lower(entity) as entity, message_id, max(session_id) as session,
-    min(process) filter (kind in ('accepted', 'backlogged')) as sender,
-    min(number * 1048576 + position) filter (kind in ('accepted', 'backlogged')) as sent,
+    min(process) filter (kind in ('accepted', 'backlogged', 'spooled')) as sender,
+    min(number * 1048576 + position) filter (kind in ('accepted', 'backlogged', 'spooled')) as sent,
     min(at_ms) filter (kind = $way and queue = '') as came,
     min(number * 1048576 + position) filter (kind = $way and queue = '') as place
   from steps where message_id is not null and entity <> '' group by all

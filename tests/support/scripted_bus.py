@@ -34,6 +34,7 @@ from twinbus.client.core.asks import (
     Stored,
     ToBacklog,
     ToPrimary,
+    ToSpool,
     WaitTurn,
     Woke,
 )
@@ -175,6 +176,7 @@ class ScriptedBus:
         self.pair.use_queues(range(self.queues), {}, 0.0)
         self.places: defaultdict[str, Place] = defaultdict(Place)
         self.probes: defaultdict[str, Place] = defaultdict(Place)
+        self.spool = Place()
         self.backlog = [Place() for _ in range(self.queues)]
         self.links = [Place() for _ in range(self.queues)]
         """What a trial meets that opens a link to a backlog queue."""
@@ -339,6 +341,9 @@ class ScriptedBus:
             case ToBacklog(queue, encoded, timeout_s):
                 ids = [message.decode() for message in encoded]
                 self._reply(call, self.backlog[queue].reply(), timeout_s, ids, queue)
+            case ToSpool(encoded, timeout_s):
+                ids = [message.decode() for message in encoded]
+                self._reply(call, self.spool.reply(), timeout_s, ids, "spool")
             case OpenBacklog(queue, timeout_s):
                 self._reply(call, self.links[queue].reply(), timeout_s, (), queue)
             case Probe(path, timeout_s):

@@ -197,10 +197,15 @@ class Connection:
             self._idle.sent()
         return data
 
-    def tick(self, now_ms: int) -> list[Event]:
-        """Send keep-alives and notice timeouts. The first call starts the clocks."""
+    def tick(self, now_ms: int, *, is_reading: bool = True) -> list[Event]:
+        """Send keep-alives and notice timeouts. The first call starts the clocks.
+
+        While nothing is read from the peer, it is not taken for gone.
+        """
         events = self._take_pending_events()
         self._idle.set_time(now_ms)
+        if not is_reading:
+            self._idle.received()
         if self.closed:
             return events
         if self._close_sent_ms is not None and now_ms >= self._close_sent_ms + self.limits.close_wait_ms:

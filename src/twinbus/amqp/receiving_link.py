@@ -60,20 +60,17 @@ class ReceivingLink(Link):
         self._keep_credit = credit
         self._top_up()
 
-    def grant(self, credit: int) -> None:
-        """Set the credit to this value (not in addition to the credit left)."""
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """Set the credit to this value (not in addition to the credit left); with `drain` as `drain` does."""
         if self.state not in _USABLE:
             return
         self.credit = credit
-        self._draining = False
-        self._send_flow()
+        self._draining = drain
+        self._send_flow(drain)
 
     def drain(self) -> None:
         """Ask the peer to use its credit now or give it up; Drained follows."""
-        if self.state not in _USABLE:
-            return
-        self._draining = True
-        self._send_flow(drain=True)
+        self.grant(self.credit, drain=True)
 
     def settle(self, first: int, last: int, outcome: Outcome | None, *, settled: bool = True) -> None:
         """Send the outcome of deliveries first..last. Does nothing if the link is gone."""

@@ -1,4 +1,4 @@
-"""The first bytes of a connection: protocol headers and SASL (ANONYMOUS, PLAIN), until AMQP frames may follow.
+"""The first bytes of a connection: protocol headers and SASL (ANONYMOUS, MSSBCBS, PLAIN), until AMQP frames may follow.
 
 Neither side waits longer than it must: a peer may send all of it, and frames after it, in one piece.
 """
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from twinbus.amqp.events import Event
 
 ANONYMOUS = "ANONYMOUS"
+CBS = "MSSBCBS"
+"""ANONYMOUS under another name: "my tokens come through `$cbs`". The official .NET client knows no other mechanism."""
 PLAIN = "PLAIN"
 
 
@@ -166,8 +168,8 @@ class ServerHandshake(Handshake):
         """The user; None if the peer is refused."""
         if self._mechanism not in sasl.mechanisms:
             return None
-        if self._mechanism == ANONYMOUS:
-            # The response is only a trace: the official JavaScript client puts its key name there.
+        if self._mechanism in (ANONYMOUS, CBS):
+            # The response is only a trace: the official JavaScript client puts its key name there, .NET's has none.
             return "anonymous"
         try:
             _, user, password = response.decode().split("\0")

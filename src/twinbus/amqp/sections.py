@@ -173,7 +173,8 @@ def _layout(spans: list[Span | None]) -> Layout:
         if (data, sequence, value).count(None) < 2:
             raise DecodeError("a message has one kind of body: data, sequence or value")
         body, kind = (sequence, "sequence") if sequence is not None else (value, "value")
-    return Layout(header, delivery, annotations, properties, application, body, kind, footer)
+    # What `Layout(...)` calls, without a call more: this is done for every message.
+    return tuple.__new__(Layout, (header, delivery, annotations, properties, application, body, kind, footer))
 
 
 _NARROW_HEADER = b"\x00\x53\x70\xc0"
@@ -250,17 +251,20 @@ def read_properties(message: bytes, layout: Layout, fields: tuple[int, ...]) -> 
     if layout.properties is None:
         return (None,) * len(fields)
     start, end = layout.properties
-    if fields[:1] == _ID_FIRST and message.startswith(_NARROW_PROPERTIES, start) and end - start > 7:
+    if fields[0] == _ID and message.startswith(_NARROW_PROPERTIES, start) and end - start > 7:
         id_end = start + 8 + message[start + 7]
         if message[start + 6] == 0xA1 and id_end <= end <= id_end + _FIELD_BYTES_KEPT:
-            message_id = decode(message, start + 6)[0]
-            return message_id, *_fields_after_id(message[id_end:end], message[start + 5] - 1, fields[1:])
+            try:
+                message_id = str(message[start + 8 : id_end], "utf-8")
+            except UnicodeDecodeError:
+                raise DecodeError(f"the message id at offset {start + 8} is not UTF-8") from None
+            return message_id, *_fields_after_id(message[id_end:end], message[start + 5] - 1, fields)
     offsets = item_offsets(message, after_descriptor(message, start))
     count = len(offsets) - 1
     return tuple([decode(message, offsets[field])[0] if field < count else None for field in fields])
 
 
-_ID_FIRST = (int(PropertyField.MESSAGE_ID),)
+_ID = int(PropertyField.MESSAGE_ID)
 _NARROW_PROPERTIES = b"\x00\x53\x73\xc0"
 _FIELD_BYTES_KEPT = 128
 
@@ -269,7 +273,7 @@ _FIELD_BYTES_KEPT = 128
 def _fields_after_id(encoded: bytes, count: int, fields: tuple[int, ...]) -> tuple[Value, ...]:
     whole = bytes((0xC0, len(encoded) + 2, count + 1, 0x40)) + encoded  # with a null in place of the id
     offsets = item_offsets(whole, 0)
-    return tuple([decode(whole, offsets[field])[0] if field <= count else None for field in fields])
+    return tuple([decode(whole, offsets[field])[0] if field <= count else None for field in fields[1:]])
 
 
 def read_annotation(message: bytes, layout: Layout, key: str) -> Value:

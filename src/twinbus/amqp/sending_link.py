@@ -32,11 +32,13 @@ class SendingLink(Link):
         self.credit_limit = 0
         """The delivery count up to which the peer accepts messages; wraps to zero after 2**32 - 1."""
         self.drain = False
-        """The peer wants its credit used up or returned."""
+        """The peer wants its credit used up or returned, and has no answer yet."""
         self.unsent = 0
         """Deliveries that wait for the peer's session window; they are sent automatically."""
         self.unsettled: dict[int, bytes] = {}
         """Delivery id -> tag of deliveries that neither side has settled."""
+        self._waiting_flow: bool | None = None
+        """A flow that waits for the unsent deliveries, and whether it answers a drain; None: there is none."""
         self._wanted_limit = 0  # the peer's own limit; credit_limit stays below it while too much is unsettled
         self._writer = TransferWriter(session.channel, handle)
 
@@ -86,9 +88,10 @@ class SendingLink(Link):
         self.raise_limit(self.session.connection.pending_events)
 
     def drained(self) -> None:
-        """Return the remaining credit: the answer to a drain."""
-        if not self.attached:
+        """Return the remaining credit: the answer to a drain. Does nothing unless one is to be answered."""
+        if not self.attached or not self.drain:
             return
+        self.drain = False
         self.delivery_count = plus(self.delivery_count, self.credit)
         self.credit_limit = self._wanted_limit = self.delivery_count
         self.credit = 0
@@ -143,7 +146,17 @@ class SendingLink(Link):
                 head = writer.first(delivery_id, tag, message_format, settled, True, len(piece))
             self.session.send_or_wait(self, head, piece, left == 0)
 
+    def delivery_sent(self) -> None:
+        """A delivery that waited for the peer's window is sent."""
+        self.unsent -= 1
+        if not self.unsent and self._waiting_flow is not None:
+            drain, self._waiting_flow = self._waiting_flow, None
+            self._send_flow(drain)
+
     def _send_flow(self, drain: bool = False) -> None:
+        if self.unsent:  # it counts them: the peer would take them for further ones
+            self._waiting_flow = drain or bool(self._waiting_flow)
+            return
         self.session.send_flow(self.handle, self.delivery_count, self.credit, drain)
 
     def _forget_deliveries(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 SERIAL_MASK = 0xFFFFFFFF
 _HALF = 0x80000000
@@ -26,3 +26,17 @@ def ids_between(first: int, last: int, held: Collection[int]) -> list[int]:
     if count <= len(held):
         return [wanted for wanted in ((first + step) & SERIAL_MASK for step in range(count)) if wanted in held]
     return [given for given in held if (given - first) & SERIAL_MASK < count]
+
+
+def ranges(ids: list[int]) -> Iterator[tuple[int, int]]:
+    """Consecutive numbers together: first and last of each run."""
+    first = last = None
+    for each in sorted(ids):
+        if last is not None and each == last + 1:
+            last = each
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = each
+    if first is not None and last is not None:
+        yield first, last

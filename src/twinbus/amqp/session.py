@@ -312,8 +312,9 @@ class Session:
             self.count_outgoing()
             self.chunks.append(head)
             self.chunks.append(payload)
-            link.unsent -= last
             self.connection.account.queue(-_cost(head, payload))
+            if last:
+                link.delivery_sent()
 
     def _handle_attach(self, attach: Attach, cost: int, events: list[Event]) -> None:
         if attach.handle >= self.connection.limits.links_per_session_max:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from aiohttp.web import Application
 
 from twinbus.broker.admin.error_responses import REFUSE, error_response
+from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.faults.effects import OutageMode
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.limits import ServerLimits
@@ -24,9 +26,9 @@ from twinbus.broker.net.http_server import HttpServer
 from twinbus.broker.net.listener import Listener
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.broker.net.tls import Tls, names_in, open_tls, read_identity
-from twinbus.connection_string import EVERY_ADDRESS
-from twinbus.errors import TwinbusError
-from twinbus.options import NamespaceOptions
+from twinbus.connection_string import EVERY_ADDRESS, ConnectionString, can_be_written
+from twinbus.errors import OptionsError, TwinbusError
+from twinbus.options import EndpointOptions
 
 logger = logging.getLogger("twinbus.namespace")
 
@@ -36,7 +38,7 @@ PORT_PAUSE_S = 1.0
 class Endpoint:
     """`bind` it, `open` it with what is served there, `listen`; then `close` it."""
 
-    def __init__(self, options: NamespaceOptions, limits: ServerLimits, faults: FaultTable) -> None:
+    def __init__(self, options: EndpointOptions, limits: ServerLimits, faults: FaultTable) -> None:
         self._options = options
         self._limits = limits
         self._faults = faults
@@ -108,6 +110,27 @@ class Endpoint:
     def ca_file(self) -> Path | None:
         """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
         return None if self._tls is None else self._tls.identity.ca
+
+    def connection_string(self, key_name: str, key: str) -> str:
+        """What an application needs to connect with this key, in one line."""
+        said = ConnectionString(
+            host=self.reachable_host(),
+            port=self.listener.port,
+            namespace=self._options.name,
+            key=key,
+            key_name=key_name,
+            ca_file=self.ca_file if self.ca_file is not None and can_be_written(str(self.ca_file)) else None,
+            is_emulator=not self.listener.is_tls_only,
+        )
+        return str(said)
+
+    def connection_string_for(self, rule_name: str, rules: Sequence[AccessRule]) -> str:
+        """With the first key of one of these rules; raises `OptionsError` if it is not there."""
+        for rule in rules:
+            if rule.name == rule_name:
+                return self.connection_string(rule.name, rule.keys[0])
+        names = ", ".join(rule.name for rule in rules)
+        raise OptionsError(f"namespace {self._options.name} has no rule {rule_name!r}; rules are {names}")
 
     def reachable_host(self) -> str:
         """A host to connect to: over TLS one that the given certificate names."""

@@ -5,6 +5,7 @@ A message is stored as it was sent; `core/delivery_format.py` adds what the serv
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ class Arrival(NamedTuple):
     is_ping: bool = False
     """It only asks whether the entity can be sent to: checked like any message, and then dropped."""
     partition_key: str | None = None
+    properties_end: int = sys.maxsize
+    """Where its application properties end, in the payload, at the latest; 0: it has none."""
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
@@ -69,9 +72,12 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         sections.check_map(payload, layout.message_annotations)
         if layout.delivery_annotations:
             sections.read_delivery_annotations(payload, layout)
+    properties_end = 0 if layout.application_properties is None else layout.application_properties[1]
     if message_id is None:
         message_id = new_message_id()
+        read_bytes = len(payload)
         payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
+        properties_end += len(payload) - read_bytes if properties_end else 0
     name = message_id if isinstance(message_id, str) else text_of(message_id)
     if session_id is not None and not isinstance(session_id, str):
         raise DecodeError(f"group-id must be a string, got {type(session_id).__name__}")
@@ -81,15 +87,10 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         or (partition_key is not None and len(partition_key) > NAME_LENGTH_MAX)
     ):
         raise ArgumentError(f"message ids, session ids and partition keys have at most {NAME_LENGTH_MAX} characters")
-    return Arrival(
-        payload,
-        name,
-        session_id,
-        ttl_ms,
-        None if due_at_ms is None else int(due_at_ms),
-        content_type == PING_CONTENT_TYPE,
-        partition_key,
-    )
+    due = None if due_at_ms is None else int(due_at_ms)
+    is_ping = content_type == PING_CONTENT_TYPE
+    # What `Arrival(...)` calls, without a call more: this is done for every message.
+    return tuple.__new__(Arrival, (payload, name, session_id, ttl_ms, due, is_ping, partition_key, properties_end))
 
 
 class MessageReader:

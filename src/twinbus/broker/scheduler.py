@@ -28,7 +28,72 @@ DUE_PARTS = 4
 """After a read of due messages that took long to act on, the next waits this many times as long, while several send."""
 
 
-class Scheduler:
+class OutputScheduler:
+    """Sends the output of links after every action, and does what was delayed when its time has come."""
+
+    def __init__(self, context: ConnectionContext, clock: Callable[[], int], relieve: Callable[[], None]) -> None:
+        """`relieve` reads again from senders that had to wait; called after every action."""
+        self._context = context
+        self._clock = clock
+        self._relieve = relieve
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._is_running = True
+
+    def after_action(self) -> None:
+        """Flush output, read again from senders that had to wait, and set the next timer."""
+        self.flush()
+        self._relieve()
+        self.set_timer()
+
+    def flush(self) -> None:
+        dispatchers, self._context.unflushed = self._context.unflushed, set()
+        for dispatcher in dispatchers:
+            try:
+                dispatcher.flush()
+            except Exception:  # an error of one peer must not stop the others
+                logger.exception("output to a peer could not be sent")
+
+    def set_timer(self) -> None:
+        wakes = self._next_wakes() if self._is_running else ()
+        wake_ms = min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
+        if self._timer is not None:
+            if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wake_ms is not None:
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_later(max(0, wake_ms - self._clock()) / 1000 + 0.001, self._tick)
+
+    def _next_wakes(self) -> tuple[int | None, ...]:
+        """When something is to be done; None: never."""
+        return (self._context.delayed.next_ms(),)
+
+    def _timed_actions(self) -> tuple[Callable[[int], object], ...]:
+        """What is called with the time when something is to be done."""
+        return (self._context.delayed.run_due,)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        for act in self._timed_actions():
+            try:
+                act(now_ms)
+            except Exception:  # an error in one must not stop the timer of the others
+                logger.exception("a timed action failed")
+        self.after_action()
+
+    def stop(self) -> None:
+        """Set no more timers."""
+        self._is_running = False
+        self.set_timer()
+
+
+class Scheduler(OutputScheduler):
+    """The same for a namespace, which acts on the reports of its store too."""
+
     def __init__(
         self,
         gate: CommitGate,
@@ -37,16 +102,9 @@ class Scheduler:
         clock: Callable[[], int],
         relieve: Callable[[], None],
     ) -> None:
-        """`relieve` reads again from senders that had to wait; called after every action."""
+        super().__init__(context, clock, relieve)
         self._gate = gate
-        self._context = context
         self._switch = switch
-        self._clock = clock
-        self._relieve = relieve
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._is_running = True
         self._reports: deque[Report] = deque()
         """From the threads of the store, and not acted on yet."""
         self._reads: deque[Report] = deque()
@@ -114,53 +172,17 @@ class Scheduler:
             pause = DUE_PARTS * taken if taken > READS_S and disk.is_shared(now_s) else 0.0
             self._due_call = self._loop.call_later(pause, self._take_due)
 
-    def _tick(self) -> None:
-        self._timer = None
-        now_ms = self._clock()
-        for act in (self._switch.apply, self._context.delayed.run_due, self._tick_machine):
-            try:
-                act(now_ms)
-            except Exception:  # an error in one must not stop the timer of the others
-                logger.exception("a timed action failed")
-        self.after_action()
+    def _next_wakes(self) -> tuple[int | None, ...]:
+        return (self._gate.next_wake_ms(), self._switch.next_change_ms(), *super()._next_wakes())
+
+    def _timed_actions(self) -> tuple[Callable[[int], object], ...]:
+        return (self._switch.apply, *super()._timed_actions(), self._tick_machine)
 
     def _tick_machine(self, now_ms: int) -> None:
         self._gate.do(Tick(), now_ms)
 
-    def after_action(self) -> None:
-        """Flush output, read again from senders that had to wait, and set the next timer."""
-        self.flush()
-        self._relieve()
-        self.set_timer()
-
-    def flush(self) -> None:
-        dispatchers, self._context.unflushed = self._context.unflushed, set()
-        for dispatcher in dispatchers:
-            try:
-                dispatcher.flush()
-            except Exception:  # an error of one peer must not stop the others
-                logger.exception("output to a peer could not be sent")
-
-    def set_timer(self) -> None:
-        wake_ms = self._next_wake_ms()
-        if self._timer is not None:
-            if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wake_ms is not None:
-            self._timer_ms = wake_ms
-            self._timer = self._loop.call_later(max(0, wake_ms - self._clock()) / 1000 + 0.001, self._tick)
-
-    def _next_wake_ms(self) -> int | None:
-        if not self._is_running:
-            return None
-        wakes = (self._gate.next_wake_ms(), self._switch.next_change_ms(), self._context.delayed.next_ms())
-        return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
-
     def stop(self) -> None:
         """Set no more timers, and drop what no peer waits for."""
-        self._is_running = False
-        self.set_timer()
+        super().stop()
         if self._due_call is not None:
             self._due_call.cancel()

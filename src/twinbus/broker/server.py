@@ -45,8 +45,8 @@ from twinbus.broker.store.api import Store, StoredNamespace
 from twinbus.broker.store.memory import MemoryStore
 from twinbus.broker.store.sql_connection import store_error
 from twinbus.broker.store.sqlite import SqliteStore
-from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError
+from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreError
 from twinbus.options import NamespaceOptions
 
 logger = logging.getLogger("twinbus.namespace")
@@ -84,27 +84,11 @@ class NamespaceServer:
     @property
     def connection_string(self) -> str:
         """With the key that opens everything."""
-        return self._connection_string(ROOT_KEY_NAME, self.key)
+        return self._endpoint.connection_string(ROOT_KEY_NAME, self.key)
 
     def connection_string_for(self, rule_name: str) -> str:
         """With the key of one of the namespace's own rules; raises `OptionsError` if there is no such rule."""
-        for rule in self.rules:
-            if rule.name == rule_name:
-                return self._connection_string(rule.name, rule.keys[0])
-        names = ", ".join(rule.name for rule in self.rules)
-        raise OptionsError(f"namespace {self.options.name} has no rule {rule_name!r}; rules are {names}")
-
-    def _connection_string(self, key_name: str, key: str) -> str:
-        said = ConnectionString(
-            host=self._endpoint.reachable_host(),
-            port=self.port,
-            namespace=self.options.name,
-            key=key,
-            key_name=key_name,
-            ca_file=self.ca_file if self.ca_file is not None and can_be_written(str(self.ca_file)) else None,
-            is_emulator=not self.is_tls_only,
-        )
-        return str(said)
+        return self._endpoint.connection_string_for(rule_name, self.rules)
 
     @property
     def is_tls_only(self) -> bool:

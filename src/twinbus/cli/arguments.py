@@ -262,6 +262,11 @@ LedgerFolder = Annotated[
 ]
 
 
+SpoolFolderOption = Annotated[
+    Path | None, typer.Option("--spool", metavar="DIR", help="The folder that clients have as their spool.")
+]
+
+
 def record_in(folder: Path | None) -> AbstractContextManager[Ledger | None]:
     """The ledger in this folder until the block ends. Raises `OptionsError` if the folder cannot hold one."""
     from twinbus.ledger import Ledger

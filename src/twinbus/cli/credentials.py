@@ -12,7 +12,6 @@ from twinbus.errors import OptionsError
 if TYPE_CHECKING:
     from twinbus.broker.auth.access_rules import AccessRule
     from twinbus.broker.auth.jwt import JwtIssuer
-    from twinbus.broker.server import NamespaceServer
 
 FIELDS = ("issuer", "algorithm", "key", "key_file", "audience")
 
@@ -50,8 +49,3 @@ def _read_fields(file: Path) -> dict[str, str]:
     if set(said) - set(FIELDS) or not {"issuer", "algorithm"} <= set(said) or ("key" in said) == ("key_file" in said):
         raise OptionsError("the file has issuer, algorithm, either key or key_file, and audience if it is another one")
     return said
-
-
-def connection_strings(server: NamespaceServer) -> dict[str, str]:
-    """By rule, those of the rules that were asked for."""
-    return {rule.name: server.connection_string_for(rule.name) for rule in server.options.rules}

@@ -30,6 +30,7 @@ from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.pair import NOT_EXACT, pair
 from twinbus.cli.commands.pipeline import pipeline_commands
+from twinbus.cli.commands.proxy import proxy
 from twinbus.cli.commands.receive import FEWER, receive
 from twinbus.cli.commands.send import send
 from twinbus.cli.commands.serve import serve
@@ -50,6 +51,7 @@ Examples:
   twinbus fault add no-send      make the namespace refuse every send
   twinbus pair                   make two namespaces ready for an outage
   twinbus status                 is the pair healthy, what waits where
+  twinbus proxy                  use the pair from any language
   twinbus syphon --until-empty   bring everything home that lies there
   twinbus drill --entity orders  make a queue fail, measure how that goes
   twinbus serve --help           what can be chosen; every command has one"""
@@ -80,6 +82,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 add_command(app, serve)
+add_command(app, proxy, "Let applications in any language use a pair.")
 add_command(app, demo, "Kill a namespace while it works; lose nothing.")
 add_command(app, send, "Send messages, and say where they are.")
 add_command(app, receive, "Look at messages, or take them.", not_all=FEWER)

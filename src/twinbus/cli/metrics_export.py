@@ -35,11 +35,19 @@ class ListenAddress(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> ListenAddress:
-    """`9464` or `0.0.0.0:9464`; nobody but this machine is let in unless a host says so. Raises `OptionsError`."""
+def parse_address(
+    text: str, option: str = "--metrics", example: int = 9464, *, any_free: bool = False
+) -> ListenAddress:
+    """`9464` or `0.0.0.0:9464`; nobody but this machine is let in unless a host says so. Raises `OptionsError`.
+
+    `any_free`: port 0 is fine.
+    """
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) <= PORT_MAX):
-        raise OptionsError(f"--metrics takes a port, e.g. 9464, or host and port, e.g. 0.0.0.0:9464; got {text!r}")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and (0 if any_free else 1) <= int(port) <= PORT_MAX):
+        zero = " (0 picks a free one)" if any_free else ""
+        raise OptionsError(
+            f"{option} takes a port, e.g. {example}{zero}, or host and port, e.g. 0.0.0.0:{example}; got {text!r}"
+        )
     return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from twinbus.cli.commands.status import exit_code
 from twinbus.cli.output import json_text, say, table
+from twinbus.cli.proxy_view import look_at_proxies, proxies_table
 from twinbus.client.inspection.health import ABILITIES, EVERYTHING, Check, Judgement, entity_health, judge
 from twinbus.plain_text import harmless, on_one_line
 from twinbus.units import clock_time, rough_duration, size_text
@@ -21,6 +22,7 @@ from twinbus.units import clock_time, rough_duration, size_text
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from twinbus.cli.spool_view import SpoolView
     from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
     from twinbus.syphon.dry_run import DryRun
 
@@ -239,7 +241,10 @@ def _waiting(exactly: int | None, at_least: int | None) -> str:
 class StatusScreen:
     """On a terminal the screen is drawn anew with each look; in a pipe every look is printed, as JSON one a line."""
 
-    def __init__(self, checks: frozenset[Check], *, as_json: bool, show_all: bool) -> None:
+    def __init__(
+        self, checks: frozenset[Check], spools: SpoolView | None = None, *, as_json: bool, show_all: bool
+    ) -> None:
+        self._spools = spools
         self._checks, self._as_json, self._show_all = checks, as_json, show_all
         self._memory = EarlierLooks()
         self._live: Live | None = None
@@ -266,12 +271,19 @@ class StatusScreen:
                 say(verdict_line(self.last))
 
     def show(self, seen: Inspection) -> None:
-        self.last = judge(seen, self._checks)
+        self.last, spools, proxies = judge(seen, self._checks), self._spools, look_at_proxies()
+        if spools is not None:
+            spools.look()
+            self.last = spools.judge(self.last, self._checks)
         if self._as_json:
-            text = json_text(as_dict(seen, self.last, self._checks, self._memory))
+            more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies]}
+            more |= {} if spools is None else {"spool": spools.as_dict()}
+            text = json_text(as_dict(seen, self.last, self._checks, self._memory) | more)
         else:
             at = datetime.fromtimestamp(seen.at, UTC)
             shown = report(seen, self.last, self._checks, self._memory, show_all=self._show_all)
+            shown += "" if spools is None else f"\n\n{spools.text()}"
+            shown += f"\n\n{proxies_table(proxies)}" if proxies else ""
             text = f"{shown}\n\nlooked at {clock_time(at)} UTC; Ctrl-C ends\n"
         self._memory.note(seen)
         if self._live is None:

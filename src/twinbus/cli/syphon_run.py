@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PAUSED, AFTER_CANARY = "paused", "paused after the canary"
 ORDER_UNKNOWN = "order_unknown"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 COUNT_AGAIN_S = (0.2, 10.0)
 """How soon it is tried again to count, from the first time to the last: each try may cost a peek a queue."""
 
@@ -74,19 +75,29 @@ class SyphonRun:
 
         `look` sees to what there is to know then: a signal that comes meanwhile changes nothing of how it ended.
         """
-        actions: dict[signal.Signals, Callable[[], object]] = {
-            signal.SIGTERM: partial(self._stop, Ending.STOPPED, signal.SIGTERM),
-            signal.SIGINT: partial(self._stop, Ending.INTERRUPTED, signal.SIGINT),
-            signal.SIGUSR1: self._pause_or_resume,
-            signal.SIGUSR2: self._go_on,
-        }
-        with on_signals(actions):
-            try:
-                ending, progress = await self._follow()
-                await look(ending, progress)
-                return ending, progress
-            finally:
-                self._screen.close()
+        with on_signals({number: partial(self.signal, number) for number in SIGNALS}):
+            ending, progress = await self.run_without_signals()
+            await look(ending, progress)
+            return ending, progress
+
+    async def run_without_signals(self) -> tuple[Ending, Progress]:
+        """The same for a caller that passes signals on to `signal`."""
+        try:
+            return await self._follow()
+        finally:
+            self._screen.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """One of `SIGNALS` has come."""
+        match number:
+            case signal.SIGTERM:
+                self._stop(Ending.STOPPED, number)
+            case signal.SIGINT:
+                self._stop(Ending.INTERRUPTED, number)
+            case signal.SIGUSR1:
+                self._pause_or_resume()
+            case _:
+                self._go_on()
 
     async def _follow(self) -> tuple[Ending, Progress]:
         syphon = self.syphon

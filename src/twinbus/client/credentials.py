@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import inspect
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
-from urllib.parse import quote_plus
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 
 from twinbus.client.sdk.abandonable_threads import call_on_thread
 from twinbus.errors import OptionsError, TwinbusError
-from twinbus.transport.dial import JWT, SAS_TOKEN, CbsToken
+from twinbus.transport.dial import JWT, SAS_TOKEN, CbsToken, key_token
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential | AsyncTokenCredential
 
 SCOPE = "https://servicebus.azure.net//.default"
 """What a JSON web token for a namespace is asked for."""
-KEY_TOKEN_S = 3_600
-"""How long a token made from a key is good."""
 _WHAT_IS_RIGHT = (
     "credential must be an AzureNamedKeyCredential, an AzureSasCredential or a token credential with get_token() "
     "(as those of azure-identity); a connection string goes to Namespace.from_connection_string"
@@ -145,7 +138,7 @@ def token_source(credential: Credential, wait_s: float) -> Callable[[str], CbsTo
     An asyncio credential is asked on the loop that runs now, so its tokens have to be fetched from another thread.
     """
     if isinstance(credential, AzureNamedKeyCredential):
-        return lambda audience: _key_token(audience, *credential.named_key)
+        return lambda audience: key_token(audience, *credential.named_key)
     if isinstance(credential, AzureSasCredential):
         return lambda _: CbsToken(credential.signature, SAS_TOKEN, expiry_of(credential.signature))
     if is_async(credential):
@@ -170,12 +163,3 @@ def _token_from_loop(
 
 def _web_token(token: AccessToken) -> CbsToken:
     return CbsToken(token.token, JWT, token.expires_on)
-
-
-def _key_token(audience: str, key_name: str, key: str) -> CbsToken:
-    expires_at = int(time.time()) + KEY_TOKEN_S
-    resource = quote_plus(audience)
-    digest = hmac.new(key.encode(), f"{resource}\n{expires_at}".encode(), hashlib.sha256).digest()
-    signature = quote_plus(base64.b64encode(digest))
-    text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires_at}&skn={quote_plus(key_name)}"
-    return CbsToken(text, SAS_TOKEN, expires_at)

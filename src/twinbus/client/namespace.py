@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import certifi
@@ -48,6 +48,16 @@ _INSTEAD = {
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _HTTPS_PORT = 443
+
+
+class AdminAccess(NamedTuple):
+    """How administration requests get to a namespace without the SDK."""
+
+    host: str
+    """With a port, if it has one of its own. Always over https."""
+    tls: ssl.SSLContext
+    proxy: str | None
+    """Address of an HTTP proxy on the way."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -177,7 +187,7 @@ class Namespace:
         text = self._admin_connection_string()
         if text is not None:
             return ServiceBusAdministrationClient.from_connection_string(text, **options)
-        return ServiceBusAdministrationClient(self._admin_host, for_sync(self.credential, attempt_s), **options)
+        return ServiceBusAdministrationClient(self.admin_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_admin_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusAdministrationClient:
         """The same for asyncio."""
@@ -185,7 +195,7 @@ class Namespace:
         text = self._admin_connection_string()
         if text is not None:
             return AioServiceBusAdministrationClient.from_connection_string(text, **options)
-        return AioServiceBusAdministrationClient(self._admin_host, for_aio(self.credential, attempt_s), **options)
+        return AioServiceBusAdministrationClient(self.admin_host, for_aio(self.credential, attempt_s), **options)
 
     def dial(self, attempt_s: float = ATTEMPT_S) -> Dial:
         """How our own engine gets there; a token is waited for no longer than this.
@@ -211,6 +221,16 @@ class Namespace:
             list_queues=partial(self._list_queues, attempt_s),
         )
 
+    @property
+    def admin_host(self) -> str:
+        """Where it is administered, over https: its host, with a port if it has one of its own."""
+        return self.address if self.is_plain or self._has_port else _joined(self.host, None)
+
+    def admin_access(self) -> AdminAccess:
+        """Reads certificates: not in an event loop. Raises `OptionsError` if there are none."""
+        given = self.sdk_options.get("http_proxy")
+        return AdminAccess(self.admin_host, self._tls(), _proxy_address(given) if given else None)
+
     async def _list_queues(self, attempt_s: float) -> list[list[str]]:
         """As `Dial.list_queues`."""
         from twinbus.client.setup.queue_names import queue_names  # not above: it is built upon this module
@@ -223,10 +243,6 @@ class Namespace:
     def _amqp_host(self) -> str:
         # Without TLS the SDK keeps the port that is written; with it the custom endpoint carries it.
         return self.address if self.is_plain else _joined(self.host, None)
-
-    @property
-    def _admin_host(self) -> str:
-        return self.address if self.is_plain or self._has_port else _joined(self.host, None)
 
     def _amqp_options(self) -> dict[str, Any]:
         options: dict[str, Any] = dict(self.sdk_options)
@@ -250,7 +266,7 @@ class Namespace:
 
     def _admin_connection_string(self) -> str | None:
         """The administration client takes keys and signatures only in this form; None for token credentials."""
-        endpoint = f"Endpoint=sb://{self._admin_host}/"
+        endpoint = f"Endpoint=sb://{self.admin_host}/"
         if isinstance(self.credential, AzureNamedKeyCredential):
             name, key = self.credential.named_key
             return f"{endpoint};SharedAccessKeyName={name};SharedAccessKey={key}"

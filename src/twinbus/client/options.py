@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from twinbus.errors import OptionsError
 from twinbus.pairing.error_class import Classifier, classifier_for
 from twinbus.pairing.rules import Rules
-from twinbus.units import exact_duration
+from twinbus.units import exact_duration, parse_size
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
@@ -44,6 +44,7 @@ NUMBERS: Mapping[str, NumberRange] = {
     "hold_count_max": (1, 1_000_000),
     "hold_bytes_max": (1_024, 4 * 1024**3),
     "failover_error_sends_min": (1, 100_000),
+    "spool_max": (64 * 1024, 2**50),
 }
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "probe": ("auto", "ping", "link"),
@@ -158,6 +159,12 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     """Entities that are known to exist. For others "not found" is taken for a typing error until they were seen."""
     ledger: str | Path | None = None
     """Folder for the record of what the pairing does, and of what its receivers are done with; None: no record."""
+    spool: str | Path | None = None
+    """Folder on the local disk for messages that neither namespace takes: they are stored there before the send
+    returns, and go on as soon as the primary or the secondary is back. Processes may share it: each takes a sub-folder
+    of its own. None: such a send raises `BothNamespacesUnavailable`."""
+    spool_max: int | str = 1024**3
+    """How many bytes of messages the spool of one process may hold, also as text, e.g. "2GB"."""
 
     def __post_init__(self) -> None:
         given: object = self.entities
@@ -166,6 +173,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         listed: object = self.syphon_entities
         if isinstance(listed, Iterable) and not isinstance(listed, str):
             object.__setattr__(self, "syphon_entities", tuple(map(_without_slashes, listed)))
+        if isinstance(self.spool_max, str):
+            object.__setattr__(self, "spool_max", parse_size(self.spool_max, "spool_max"))
         _refuse(self._problems())
 
     def _problems(self) -> list[str]:
@@ -200,6 +209,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
             error_sends_min=self.failover_error_sends_min,
             probe=self.probe,
             keeps_order=self.order == "session",
+            has_spool=self.spool is not None,
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -261,6 +271,11 @@ def _choice_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterato
             "backlog queue was seen empty, and a message for another entity would stay there and keep it from that; "
             "leave syphon_entities out, and let the syphon's key send to those entities only"
         )
+    if options.order == "session" and options.spool is not None:
+        yield (
+            'order="session" and spool exclude each other: what is in the spool of another process, or was left behind '
+            "by one that was killed, could be overtaken; leave one of them out"
+        )
     if options.order == "session" and options.enable_syphon is not True:
         yield (
             'order="session" needs enable_syphon=True in the same client: '
@@ -278,6 +293,9 @@ def _kind_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[
         yield f"retry must be a Retry, as Retry(attempts=3), got {options.retry!r}"
     if options.ledger is not None and not isinstance(options.ledger, str | Path):
         yield f"ledger must be a folder or None, got {options.ledger!r}"
+    spool: object = options.spool
+    if spool is not None and (not isinstance(spool, str | Path) or spool == ""):
+        yield f"spool must be a folder or None, got {spool!r}"
     try:
         classifier_for(options.classifier)
     except OptionsError as problem:

@@ -60,6 +60,7 @@ class Charge(NamedTuple):
 _STAGES: dict[Kind, Stage] = {
     Kind.ACCEPTED: Stage.SEND,
     Kind.BACKLOGGED: Stage.SEND_BACKLOG,
+    Kind.MOVED_TO_BACKLOG: Stage.SEND_BACKLOG,
     Kind.IN_DOUBT: Stage.SEND,
     Kind.REDRIVEN: Stage.SETTLE_BACKLOG,
     Kind.CANCELLED: Stage.MANAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ class JournalEntry:
     message_id: str = ""
     session: str | None = None
     place: str = ""
-    """Where an acknowledged message is: "primary", or the path of a backlog queue."""
+    """Where an acknowledged message is: "primary", or the path of a backlog queue; empty: its sender was not told."""
     event: str = ""
     """The name of what happened."""
     note: str = ""
@@ -98,8 +98,10 @@ class MessageCounts:
         return (calls - self.failed_sends) / calls if calls else 1.0
 
 
-def compare_journals(sender_journal: Path, receiver_journals: Sequence[Path]) -> list[MessageCounts]:
-    """Compare the journals, entity by entity."""
+def compare_journals(
+    sender_journal: Path, receiver_journals: Sequence[Path], backlog: Mapping[str, int] | None = None
+) -> list[MessageCounts]:
+    """Compare the journals, entity by entity. `backlog`: messages that went there, if the sender was not told."""
     sends = [entry for entry in JournalReader(sender_journal).new_entries() if entry.kind != "event"]
     receipts = [entry for path in receiver_journals for entry in JournalReader(path).new_entries()]
     return [
@@ -107,6 +109,7 @@ def compare_journals(sender_journal: Path, receiver_journals: Sequence[Path]) ->
             entity,
             [entry for entry in sends if entry.entity == entity],
             [entry for entry in receipts if entry.entity == entity],
+            None if backlog is None else backlog.get(entity, 0),
         )
         for entity in dict.fromkeys(entry.entity for entry in sends)
     ]
@@ -123,10 +126,14 @@ def total_counts(counts: Sequence[MessageCounts]) -> MessageCounts:
     )
 
 
-def _compare_entity(entity: str, sends: list[JournalEntry], receipts: list[JournalEntry]) -> MessageCounts:
+def _compare_entity(
+    entity: str, sends: list[JournalEntry], receipts: list[JournalEntry], backlog: int | None
+) -> MessageCounts:
     acknowledged = {entry.message_id: entry.place for entry in sends if entry.kind == "acknowledged"}
     received = {entry.message_id for entry in receipts}
     on_primary = sum(place == PRIMARY for place in acknowledged.values())
+    if backlog is not None:
+        on_primary = max(0, len(acknowledged) - backlog)
     return MessageCounts(
         entity=entity,
         sent=len({entry.message_id for entry in sends}),

@@ -17,8 +17,11 @@ from typing import Any
 
 from twinbus.demo import reaper
 from twinbus.errors import TwinbusError
+from twinbus.local_register import RUN_VARIABLE
 
 PRIMARY_VARIABLE, SECONDARY_VARIABLE = "TWINBUS_PRIMARY", "TWINBUS_SECONDARY"
+PROXY_VARIABLE = "TWINBUS_DEMO_PROXY"
+"""The connection string of the proxy, for an application that knows nothing of pairs."""
 READY_WAIT_S = 60.0
 STOP_WAIT_S = 60.0
 LOOK_PAUSE_S = 0.01
@@ -112,6 +115,12 @@ class DemoProcesses:
             for name, port in ports.items()
         ]
         return [_served(member) for member in members]
+
+    def proxy(self, options: Sequence[str], primary: ServedProcess, secondary: ServedProcess) -> ServedProcess:
+        """A `twinbus proxy` process on any free port, ready for clients."""
+        arguments = ["twinbus", "proxy", "--listen", "127.0.0.1:0", *options, "--json"]
+        environment = _strings(primary, secondary) | {RUN_VARIABLE: str(self.folder / "run")}
+        return _served(self.start("proxy", arguments, environment))
 
     def work(
         self,

@@ -62,6 +62,12 @@ class DemoProgress:
         """Messages that are stored, wherever."""
         return self.total("to_primary") + self.total("to_backlog")
 
+    def place(self, entity: str, to_primary: int, to_backlog: int) -> None:
+        """Where the messages of an entity went, as somebody else than their sender has counted."""
+        progress = self.entities.get(entity)
+        if progress is not None:
+            self.entities[entity] = replace(progress, to_primary=to_primary, to_backlog=to_backlog)
+
     def note(self, entry: JournalEntry) -> str | None:
         """Count an entry; a line about it if it is worth one."""
         progress = self.entities.get(entry.entity)
@@ -86,6 +92,8 @@ class DemoProgress:
 
 def _after(entry: JournalEntry, progress: EntityProgress) -> EntityProgress:
     if entry.kind == "acknowledged":
+        if not entry.place:
+            return progress  # its sender does not know
         if entry.place == PRIMARY:
             return replace(progress, to_primary=progress.to_primary + 1)
         return replace(progress, to_backlog=progress.to_backlog + 1)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twinbus.control_client import CONTROL_SOCKET
 from twinbus.demo.entities import ENTITIES, create_all
 from twinbus.demo.journal import JournalReader, MessageCounts, compare_journals
-from twinbus.demo.processes import DemoProcess, DemoProcesses, ServedProcess, SparkProcess
+from twinbus.demo.processes import PROXY_VARIABLE, DemoProcess, DemoProcesses, ServedProcess, SparkProcess
 from twinbus.demo.progress import DemoOutput, DemoOutputs, DemoProgress, OutputLine
+from twinbus.demo.proxy_watch import ProxyWatch
 from twinbus.errors import OptionsError, TwinbusError
 
 PRIMARY, SECONDARY = "contoso", "backup"
@@ -45,8 +47,12 @@ class DemoResult:
         return by_ledger == 0 and not any(count.lost for count in self.counts)
 
 
-def run_demo(messages: int, report: Path | None) -> Generator[DemoOutput, None, DemoResult]:
+def run_demo(
+    messages: int, report: Path | None, *, with_proxy: bool = False
+) -> Generator[DemoOutput, None, DemoResult]:
     """Send this many messages through an outage and return what became of them.
+
+    `with_proxy`: the application has an official client and the connection string of a proxy, which does the pairing.
 
     With a path for a report, Spark brings the backlog home and reads the ledger; without, the syphon brings it home and
     the ledger is not read. Everything else happens in a temporary folder and in processes that end with the demo, also
@@ -55,7 +61,7 @@ def run_demo(messages: int, report: Path | None) -> Generator[DemoOutput, None, 
     if not MESSAGES_MIN <= messages <= MESSAGES_MAX:
         raise OptionsError(f"messages must be from {MESSAGES_MIN} to {MESSAGES_MAX}, got {messages}")
     with tempfile.TemporaryDirectory(prefix="twinbus-demo-") as folder, DemoProcesses(Path(folder)) as processes:
-        return (yield from DemoRun(processes, messages, report).run())
+        return (yield from DemoRun(processes, messages, report, with_proxy=with_proxy).run())
 
 
 class Worker:
@@ -75,10 +81,14 @@ class Worker:
 
 
 class DemoRun:
-    def __init__(self, processes: DemoProcesses, messages: int, report: Path | None) -> None:
+    def __init__(
+        self, processes: DemoProcesses, messages: int, report: Path | None, *, with_proxy: bool = False
+    ) -> None:
         self._processes = processes
         self._messages = messages
         self._report = report
+        self._with_proxy = with_proxy
+        self._watch: ProxyWatch | None = None
         self._data = processes.folder / "data"
         self._ledger = processes.folder / "ledger"
         self._progress = DemoProgress()
@@ -95,32 +105,52 @@ class DemoRun:
         if self._report is not None:
             yield OutputLine("Spark starts meanwhile, for later.")
             spark = self._processes.spark(self._ledger, self._report, primary, secondary)
-        sender = self._begin_sending(primary, secondary)
-        yield OutputLine(f"An application pairs them and sends {self._messages:,} numbered messages.")
+        proxy = None
+        if self._with_proxy:
+            proxy = self._begin_proxy(primary, secondary)
+            yield OutputLine(f"  {'proxy':8} port {proxy.port}, process {proxy.pid}: pairs them, for any client")
+        sender = self._begin_sending(primary, secondary, proxy)
+        who = "An application pairs them" if proxy is None else "An application takes the proxy for its namespace"
+        yield OutputLine(f"{who} and sends {self._messages:,} numbered messages.")
         primary = yield from self._outage(primary, sender)
         yield from self._until_done([sender], "sending")
+        yield from self._look_at_proxy(at_once=True)
         yield OutputLine(
             f"All sent: {self._count('to_primary')} to {PRIMARY}, {self._count('to_backlog')} to the backlog."
         )
         yield from self._bring_home(primary, secondary, spark)
-        receivers = self._begin_receiving(primary, secondary)
-        yield OutputLine(
-            f"Now everything is received, from {PRIMARY}, by a process for each of {len(ENTITIES)} entities."
-        )
+        receivers = self._begin_receiving(proxy or primary, secondary)
+        where = f"from {PRIMARY}" if proxy is None else "through the proxy"
+        yield OutputLine(f"Now everything is received, {where}, by a process for each of {len(ENTITIES)} entities.")
         yield from self._until_done(receivers, "receiving")
-        for served in (primary, secondary):
-            served.stop()
+        backlog = None if self._watch is None else self._watch.backlog
+        self._watch = None  # it cannot be asked any more
+        for served in (proxy, primary, secondary):
+            if served is not None:
+                served.stop()
         found = yield from self._read_ledger(spark)
-        return DemoResult(compare_journals(sender.journal, [each.journal for each in receivers]), found, self._report)
+        counts = compare_journals(sender.journal, [each.journal for each in receivers], backlog)
+        return DemoResult(counts, found, self._report)
 
     # --- processes ---
 
-    def _begin_sending(self, primary: ServedProcess, secondary: ServedProcess) -> Worker:
+    def _begin_proxy(self, primary: ServedProcess, secondary: ServedProcess) -> ServedProcess:
+        data = self._processes.folder / "proxy"
+        pairing = ("--failover-interval", "0s", "--ping-primary-interval", "2s", "--attempt-timeout", "2s")
+        options = (*pairing, "--retry-attempts", "2", "--data", str(data), "--ledger", str(self._ledger))
+        started = self._processes.proxy(options, primary, secondary)
+        self._watch = ProxyWatch(data / "proxy" / CONTROL_SOCKET)
+        return started
+
+    def _begin_sending(self, primary: ServedProcess, secondary: ServedProcess, proxy: ServedProcess | None) -> Worker:
         journal = self._processes.folder / "sent.jsonl"
         arguments = [str(journal), str(self._ledger), str(self._messages), str(SENDING_S)]
-        process = self._processes.work(
-            "send", ["twinbus.demo.sender", *arguments], primary, secondary, stdin=subprocess.PIPE
-        )
+        module = ["twinbus.demo.sender", *arguments]
+        if proxy is None:
+            process = self._processes.work("send", module, primary, secondary, stdin=subprocess.PIPE)
+        else:
+            strings = {PROXY_VARIABLE: proxy.connection_string}
+            process = self._processes.start("send", module, strings, stdin=subprocess.PIPE)
         return Worker(process, journal)
 
     def _begin_receiving(self, primary: ServedProcess, secondary: ServedProcess) -> list[Worker]:
@@ -199,5 +229,13 @@ class DemoRun:
             raise TwinbusError(f"the demo did not come to its end within {PATIENCE_S:g} s: this machine is very busy")
         for worker in workers:
             yield from worker.look(self._progress)
+        yield from self._look_at_proxy()
         yield self._progress.snapshot(doing)
         time.sleep(LOOK_PAUSE_S)
+
+    def _look_at_proxy(self, *, at_once: bool = False) -> DemoOutputs:
+        if self._watch is not None:
+            for entry in self._watch.look(self._progress, at_once=at_once):
+                line = self._progress.note(entry)
+                if line is not None:
+                    yield OutputLine(line)

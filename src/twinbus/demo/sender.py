@@ -1,7 +1,8 @@
 """The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL LEDGER COUNT SECONDS`
 
-An application that sends numbered messages through a pair and writes each receipt to its journal. The connection
-strings, which contain keys, come in the environment. It waits for lines on standard input at two points: however slow
+An application that sends numbered messages through a pair and writes each receipt to its journal; or, if there is a
+proxy, one that knows nothing of pairs: the official client, with the proxy's connection string. The connection strings,
+which contain keys, come in the environment. It waits for lines on standard input at two points: however slow
 the machine is, it has messages left to send when the primary is killed, and again when the primary is back.
 """
 
@@ -11,17 +12,17 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
 from twinbus import PairedServiceBusClient, PairedServiceBusSender, PairEvent, Retry
 from twinbus.demo.entities import ENTITIES, DemoEntity
 from twinbus.demo.journal import JournalEntry, JournalWriter
-from twinbus.demo.processes import PRIMARY_VARIABLE, SECONDARY_VARIABLE
+from twinbus.demo.processes import PRIMARY_VARIABLE, PROXY_VARIABLE, SECONDARY_VARIABLE
 from twinbus.errors import TwinbusError
 
 PING_INTERVAL = timedelta(seconds=2)
@@ -39,11 +40,8 @@ class NumberedSender:
         self._cues = cues
         self._waits_before = {int(count * share) for share in CUES_AT}
 
-    def send_all(self, primary: str, secondary: str, ledger: Path) -> None:
-        """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer.
-
-        At the end of the input it no longer waits for cues.
-        """
+    def send_paired(self, primary: str, secondary: str, ledger: Path) -> None:
+        """Send everything through a pair."""
         bus = PairedServiceBusClient.from_connection_strings(
             primary,
             secondary,
@@ -56,19 +54,31 @@ class NumberedSender:
         for name in NOTED_EVENTS:
             bus.on(name, self._note_event)
         with bus:
-            senders = [(entity, _sender_for(bus, entity)) for entity in ENTITIES]
-            for number in range(self._count):
-                if number in self._waits_before:
-                    next(self._cues, None)
-                due_s = time.monotonic() + self._pace_s
-                entity, sender = senders[number % len(senders)]
-                message_id = f"{entity.name}-{number:06d}"
-                session = entity.session_of(number // len(senders))
-                self._send(sender, ServiceBusMessage(f"number {number}", message_id=message_id, session_id=session))
-                time.sleep(max(0.0, due_s - time.monotonic()))
+            self._send_all([(entity, _sender_for(bus, entity)) for entity in ENTITIES])
 
-    def _send(self, sender: PairedServiceBusSender, message: ServiceBusMessage) -> None:
-        entity, message_id = sender.entity_name, str(message.message_id)
+    def send_through(self, proxy: str) -> None:
+        """The same with the official client and nothing else."""
+        with ServiceBusClient.from_connection_string(proxy) as client:
+            self._send_all([(entity, _sender_for(client, entity)) for entity in ENTITIES])
+
+    def _send_all(self, senders: Sequence[tuple[DemoEntity, PairedServiceBusSender | ServiceBusSender]]) -> None:
+        """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer.
+
+        At the end of the input it no longer waits for cues.
+        """
+        for number in range(self._count):
+            if number in self._waits_before:
+                next(self._cues, None)
+            due_s = time.monotonic() + self._pace_s
+            entity, sender = senders[number % len(senders)]
+            message_id = f"{entity.name}-{number:06d}"
+            session = entity.session_of(number // len(senders))
+            message = ServiceBusMessage(f"number {number}", message_id=message_id, session_id=session)
+            self._send(entity.name, sender, message)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+
+    def _send(self, entity: str, sender: PairedServiceBusSender | ServiceBusSender, message: ServiceBusMessage) -> None:
+        message_id = str(message.message_id)
         while True:
             began_s = time.monotonic()
             try:
@@ -79,7 +89,7 @@ class NumberedSender:
                 time.sleep(RETRY_PAUSE_S)
                 continue
             took_s = time.monotonic() - began_s
-            place = receipt.places[0]
+            place = "" if receipt is None else receipt.places[0]
             self._journal.write(
                 JournalEntry(kind="acknowledged", entity=entity, message_id=message_id, place=place, took_s=took_s)
             )
@@ -91,7 +101,9 @@ class NumberedSender:
         )
 
 
-def _sender_for(bus: PairedServiceBusClient, entity: DemoEntity) -> PairedServiceBusSender:
+def _sender_for(
+    bus: PairedServiceBusClient | ServiceBusClient, entity: DemoEntity
+) -> PairedServiceBusSender | ServiceBusSender:
     return bus.get_topic_sender(entity.name) if entity.kind == "topic" else bus.get_queue_sender(entity.name)
 
 
@@ -99,4 +111,7 @@ if __name__ == "__main__":
     logging.disable(logging.CRITICAL)  # the demo reports what happens
     journal_path, ledger_path, count, seconds = sys.argv[1:]
     sender = NumberedSender(int(count), float(seconds), JournalWriter(Path(journal_path)), sys.stdin)
-    sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE], Path(ledger_path))
+    if PROXY_VARIABLE in os.environ:
+        sender.send_through(os.environ[PROXY_VARIABLE])
+    else:
+        sender.send_paired(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE], Path(ledger_path))

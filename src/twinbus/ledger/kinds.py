@@ -14,6 +14,7 @@ class Kind(StrEnum):
 
     ACCEPTED = "accepted"
     BACKLOGGED = "backlogged"
+    SPOOLED = "spooled"
     IN_DOUBT = "in_doubt"
     NOT_SENT = "not_sent"
     HELD = "held"
@@ -49,6 +50,11 @@ class Kind(StrEnum):
     DESTINATION_BACK = "destination_back"
     REDRIVEN = "redriven"
     DISCARDED = "discarded"
+    LEFT_SPOOL = "left_spool"
+    MOVED_TO_BACKLOG = "moved_to_backlog"
+    SPOOL_IN_DOUBT = "spool_in_doubt"
+    SPOOL_DEAD_LETTERED = "spool_dead_lettered"
+    SPOOL_EXPIRED = "spool_expired"
     PAUSED = "paused"
     RESUMED = "resumed"
 
@@ -102,6 +108,12 @@ FACTS: dict[Kind, Facts] = {
         "A backlog queue (`queue`) has acknowledged the messages. Those that are scheduled are due at `until_ms`.",
         ("entity", "namespace", "queue", "message_ids", "sizes", "attempts"),
         "send",
+    ),
+    Kind.SPOOLED: Facts(
+        ("client",),
+        "The spool, on the local disk of the sender, has the messages: neither namespace took them. Those that are "
+        "scheduled are due at `until_ms`. It costs nothing.",
+        ("entity", "namespace", "message_ids", "sizes", "attempts"),
     ),
     Kind.IN_DOUBT: Facts(
         ("client", "syphon"),
@@ -245,6 +257,32 @@ FACTS: dict[Kind, Facts] = {
         "Quarantined messages were discarded on request.",
         ("namespace", "queue", "message_ids", "sizes"),
         "settle",
+    ),
+    Kind.LEFT_SPOOL: Facts(
+        ("syphon",),
+        "The spool no longer has the messages: the primary or a backlog queue has stored them before.",
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.MOVED_TO_BACKLOG: Facts(
+        ("syphon",),
+        "A backlog queue (`queue`) has acknowledged messages that came from a spool: their entity was still down.",
+        ("entity", "namespace", "queue", "message_ids", "sizes"),
+        "send",
+    ),
+    Kind.SPOOL_IN_DOUBT: Facts(
+        ("client",),
+        "The disk of the spool gave no answer in time: it may have the messages.",
+        ("entity", "namespace", "message_ids", "reason"),
+    ),
+    Kind.SPOOL_DEAD_LETTERED: Facts(
+        ("syphon",),
+        "The messages are among the dead letters of the spool: they were refused for good.",
+        ("namespace", "message_ids", "sizes", "reason"),
+    ),
+    Kind.SPOOL_EXPIRED: Facts(
+        ("syphon",),
+        "The time to live of the messages ended in the spool: they are among its dead letters.",
+        ("namespace", "message_ids", "sizes"),
     ),
     Kind.PAUSED: Facts(("syphon",), "The syphon was paused.", ("namespace", "reason")),
     Kind.RESUMED: Facts(("syphon",), "The syphon goes on.", ("namespace",)),

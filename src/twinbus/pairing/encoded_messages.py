@@ -6,14 +6,14 @@ message's id, session id and partition key, as the official clients write it: th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import Layout, PropertyField, encode_message, read_annotation, read_properties, walk
 from twinbus.amqp.types import Value
-from twinbus.errors import EnvelopeError, TooLargeForDetour
-from twinbus.pairing.envelope import open_envelope
+from twinbus.errors import EnvelopeError, ReservedProperty, TooLargeForDetour
+from twinbus.pairing.envelope import address, open_envelope, reserved_names_in
 
 PARTITION_KEY = "x-opt-partition-key"
 BATCH_MESSAGES_MAX = 4_500
@@ -104,6 +104,18 @@ def pack(encoded_messages: Iterable[bytes], limit_bytes: int) -> list[list[bytes
             raise TooLargeForDetour(size, limit_bytes, size - _size_at_home(encoded))
         batches.append([encoded])
     return batches
+
+
+def pack_for_backlog(encoded_messages: Sequence[bytes], path: str, limit_bytes: int) -> tuple[tuple[bytes, ...], ...]:
+    """The messages in envelopes, bound for the entity at `path`, in as few batches as fit.
+
+    Raises `ReservedProperty` with the names of all of them, or `TooLargeForDetour`.
+    """
+    reserved = dict.fromkeys(name for message in encoded_messages for name in reserved_names_in(message))
+    if reserved:
+        raise ReservedProperty(tuple(reserved))
+    packed = pack([address(message, path) for message in encoded_messages], limit_bytes)
+    return tuple([tuple(batch) for batch in packed])
 
 
 def _size_at_home(encoded: bytes) -> int:

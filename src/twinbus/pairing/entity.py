@@ -29,6 +29,7 @@ class Tally:
     pings_failed: int = 0
     to_primary: int = 0
     to_backlog: int = 0
+    to_spool: int = 0
     in_doubt: int = 0
     held: int = 0
     raised: int = 0
@@ -87,6 +88,8 @@ class Entity:
         self.tally = Tally()
         self.next_ping_at: float | None = None
         self.last_ping_failure: str | None = None
+        self.is_spooling = False
+        """Its last messages went to the spool."""
         self.warned: set[str] = set()
         """What was said about this entity and need not be said again."""
         self._rules = rules

@@ -211,6 +211,22 @@ def open_envelope(encoded: bytes, *, ttl_left_ms: int | None = None, aliases: Al
     return Homeward(said.path, home)
 
 
+def forward_envelope(encoded: bytes, *, ttl_left_ms: int | None = None) -> bytes:
+    """The message as it goes on to another backlog queue: in its envelope, without what the first queue added.
+
+    `ttl_left_ms`: what is left of its time to live, which begins anew there; None: all of it, or it had none.
+    """
+    layout = walk(encoded)
+    return _joined(
+        encoded,
+        layout,
+        header=_home_header(encoded, layout, None),
+        drop_delivery_annotations=(_LOCK_TOKEN,),
+        drop_annotations=_SERVICE_ANNOTATIONS,
+        applications={} if ttl_left_ms is None else {TIME_TO_LIVE: ULong(ttl_left_ms)},
+    )
+
+
 def _home_header(encoded: bytes, layout: Layout, ttl_ms: int | None) -> dict[int, bytes]:
     changed = {}
     if ttl_ms is not None:

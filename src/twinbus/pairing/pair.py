@@ -34,6 +34,8 @@ class Pair:
         self.rotation = Rotation((), rules.probation_s)
         self.secondary = Secondary(rules.attempt_s)
         self._classifier = classifier
+        self.is_spool_full = False
+        """The spool took nothing of what was last put there."""
         self.drops_pings: bool | None = None
         """Whether the primary has announced that it does; None: nobody has connected to it yet."""
         self._tickets = count(1)
@@ -53,6 +55,10 @@ class Pair:
         if key not in self._entities:
             self._entities[key] = Entity(path, self.rules, self._tickets, fences=self.fences)
         return self._entities[key]
+
+    def find(self, path: str) -> Entity | None:
+        """The same, if it is known already."""
+        return self._entities.get(path.lower())
 
     @property
     def entities(self) -> Sequence[Entity]:
@@ -93,6 +99,7 @@ class Pair:
         was = entity.side
         self.order(entity, *entity.feed(event))
         if was is NamespaceSide.BACKLOG and entity.side is NamespaceSide.PRIMARY:
+            entity.is_spooling = False
             self.order(None, *self.secondary.rouse(entity.path))
         elif isinstance(event, LinkOpened) and entity.may_try(event.at):
             self.order(None, *self.secondary.rouse(entity.path))  # sends that wait may try the primary
@@ -161,6 +168,7 @@ class Pair:
 
     def queue_took(self, entity: Entity, queue: int, messages: int, at: float) -> None:
         entity.tally.to_backlog += messages
+        entity.is_spooling = False
         self.order(None, *self.secondary.stored(at))
         self.queue_back(queue)
 
@@ -184,6 +192,24 @@ class Pair:
         if is_silent:
             self.order(None, *self.secondary.doubt(at))
         return True
+
+    # --- the spool ---
+
+    def spooled(self, entity: Entity, messages: int, at: float, why: str) -> None:
+        """The spool took messages that neither namespace took; `why` not the secondary."""
+        entity.tally.to_spool += messages
+        self.is_spool_full = False
+        if not entity.is_spooling:
+            entity.is_spooling = True
+            self.order(entity, ReportEvent("spooling", why))
+        self.order(None, *self.secondary.want(at))
+
+    def spool_failed(self, entity: Entity, failure: Failure, at: float) -> None:
+        """The spool took nothing."""
+        if not self.is_spool_full:
+            self.is_spool_full = True
+            self.order(entity, ReportEvent("spool_full", str(failure), {"kind": failure.kind.value}))
+        self.order(None, *self.secondary.want(at))
 
     # --- the secondary as a whole ---
 

@@ -14,6 +14,8 @@ NOT_ACCEPTED = "not accepted"
 class NamespaceSide(Enum):
     PRIMARY = "primary"
     BACKLOG = "backlog"
+    SPOOL = "spool"
+    """The local disk: neither namespace took the messages."""
 
 
 class SendReceipt(NamedTuple):
@@ -25,10 +27,11 @@ class SendReceipt(NamedTuple):
     entity: str
     message_ids: tuple[str, ...]
     side: NamespaceSide
+    """If a call was split, the last resort that some of its messages needed; `places` tells them apart."""
     accepted: int
     backlog_queues: tuple[str, ...] = ()
-    """For messages that took the detour: the backlog queue of each one that was accepted. If a call was split by
-    session: of each message, empty for one that was not accepted."""
+    """For messages that took the detour: the backlog queue of each one that was accepted, or "spool". If a call was
+    split by session: of each message, empty for one that was not accepted."""
     attempts: int = 1
     copies_in_doubt: int = 0
     """How many more copies, with the same ids, may be stored: one for each message of an attempt without an answer."""
@@ -47,13 +50,10 @@ class SendReceipt(NamedTuple):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """One a message: "primary", the path of its backlog queue, or "not accepted"."""
-        stored = (
-            self.backlog_queues
-            if self.side is NamespaceSide.BACKLOG
-            else (NamespaceSide.PRIMARY.value,) * self.accepted
-        )
-        if self.side is NamespaceSide.BACKLOG and "" in stored:
+        """One a message: "primary", the path of its backlog queue, "spool", or "not accepted"."""
+        is_at_home = self.side is NamespaceSide.PRIMARY
+        stored = (NamespaceSide.PRIMARY.value,) * self.accepted if is_at_home else self.backlog_queues
+        if not is_at_home and "" in stored:
             return tuple([queue or NOT_ACCEPTED for queue in stored])
         return stored + (NOT_ACCEPTED,) * (len(self.message_ids) - len(stored))
 

@@ -31,3 +31,5 @@ class Rules:
     probe: Literal["auto", "ping", "link"] = "auto"
     keeps_order: bool = False
     """Whether messages of a session come home in the order in which they were sent."""
+    has_spool: bool = False
+    """Whether messages that neither namespace takes are stored on the local disk."""

@@ -183,6 +183,10 @@ class Secondary:
         is_due = isinstance(self.state, BackingOff) and at >= self.state.until
         return self._order(at) if is_due else ()
 
+    def want(self, at: float) -> tuple[Effect, ...]:
+        """Messages went elsewhere because of it: have trials as if somebody waited, and no waiting."""
+        return self._order(max(at, self.state.until)) if isinstance(self.state, BackingOff) else ()
+
     def begin_trial(self, at: float, *, can_try: bool) -> float | None:
         """How long the trial that is due may take; None: there is nothing to try any more, or nothing to try it on.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinbus.amqp.decoding import after_descriptor, item_offsets
 from twinbus.amqp.message_builder import APPLICATION_PROPERTIES, compound_section
 from twinbus.amqp.sections import Layout, read_header, walk
-from twinbus.pairing.envelope import PATH, Aliases, open_envelope, read_aliases
+from twinbus.pairing.envelope import PATH, Aliases, forward_envelope, open_envelope, read_aliases
 from twinbus.pairing.ordering import Key, Mark
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class LockBatch:
 class HeldMessage:
     __slots__ = (
         "aliases",
+        "detour",
         "expires_ms",
         "is_opened",
         "lock_batch",
@@ -86,6 +87,8 @@ class HeldMessage:
         """As it came, or without its envelope if `is_opened`; empty once it is only to be released."""
         self.is_opened = is_opened
         self.aliases = aliases
+        self.detour: str | None = None
+        """The backlog queue to which it goes instead, because its entity is down; None: it goes home."""
         self.expires_ms: int | None = None
         """When its time to live ends, by our clock; None: never, or not checked here."""
 
@@ -97,6 +100,10 @@ class HeldMessage:
         if self.is_opened:
             return self.payload
         return open_envelope(self.payload, ttl_left_ms=self._ttl_left_ms(now_ms), aliases=self.aliases).encoded
+
+    def encode_for_backlog(self, now_ms: int) -> bytes:
+        """The message as it goes on to another backlog queue. Raises `DecodeError`."""
+        return forward_envelope(self.payload, ttl_left_ms=self._ttl_left_ms(now_ms))
 
     def _ttl_left_ms(self, now_ms: int) -> int | None:
         """The rest of the time to live; None: all of it. Never more: it begins with a schedule that is still to come,

@@ -82,7 +82,7 @@ class BatchSender:
             self.counts.in_doubt += len(batch.messages)
             self.event_log.record_sent(Kind.IN_DOUBT, batch, failure)
             self.pace.ended(len(batch.messages), moved=False)
-            self._park_all(batch.messages, now_ms)
+            self._park_doubted(batch.messages, now_ms)
         self._rest(destination, failure, now_ms)
 
     def credit_changed(self, path: str, credit: int) -> None:
@@ -135,7 +135,7 @@ class BatchSender:
             self._refuse(held, reasons.EXPIRED, "its time to live ended in the backlog", now_ms)
             return None
         try:
-            payload = held.encode_for_primary(now_ms)
+            payload = self._payload(held, now_ms)
         except (EnvelopeError, DecodeError) as error:
             self._refuse(held, reasons.MALFORMED, str(error), now_ms)
             return None
@@ -145,6 +145,10 @@ class BatchSender:
             self._refuse(held, reasons.TOO_LARGE, text, now_ms)
             return None
         return payload
+
+    def _payload(self, held: HeldMessage, now_ms: int) -> bytes:
+        """What is sent of it. Raises `DecodeError` or `EnvelopeError`."""
+        return held.encode_for_primary(now_ms)
 
     def batches_settled(self, path: str, numbers: Sequence[int], outcome: Outcome | None, now_ms: int) -> None:
         destination = self.destinations.get(path)
@@ -160,7 +164,7 @@ class BatchSender:
                 self._not_stored(destination, batch, failure_of_outcome(outcome), now_ms)
 
     def _stored(self, destination: Destination, batch: Batch) -> None:
-        self.event_log.record_sent(Kind.SENT_HOME, batch)
+        self._record_stored(destination, batch)
         for held in batch.messages:
             lock_batch = held.lock_batch
             if lock_batch.is_lost:
@@ -175,12 +179,15 @@ class BatchSender:
             self.alert("destination_up", destination.path, "accepts messages again")
             self.event_log.record_destination_back(destination.path)
 
+    def _record_stored(self, _destination: Destination, batch: Batch) -> None:
+        self.event_log.record_sent(Kind.SENT_HOME, batch)
+
     def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:
         self.pace.ended(len(batch.messages), moved=False)
         self.event_log.record_sent(Kind.ATTEMPT_FAILED, batch, failure)
         if classify(failure, SendKind.SYPHON) is not ErrorClass.RAISE:
-            self._park_all(batch.messages, now_ms)
             self._rest(destination, failure, now_ms)
+            self._park_all(batch.messages, now_ms)
         elif len(batch.messages) > 1:
             self._send_singly(destination, batch.messages)
         else:
@@ -205,6 +212,10 @@ class BatchSender:
         for held in messages:
             if not held.lock_batch.is_lost:
                 self._park(held, now_ms)
+
+    def _park_doubted(self, messages: Sequence[HeldMessage], now_ms: int) -> None:
+        """The same for messages that were sent, and may be stored."""
+        self._park_all(messages, now_ms)
 
     def _park(self, held: HeldMessage, now_ms: int) -> None:
         """Hold a message until the sweep is over, then release it."""

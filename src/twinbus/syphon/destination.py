@@ -128,6 +128,11 @@ class Destination:
         elif not was_resting:  # batches that were in flight together may all fail: that is one failure
             self.rest_until_ms = now_ms + self._backoff.next_ms()
 
+    def wake(self) -> None:
+        """Rest no longer."""
+        self.rest_until_ms = 0
+        self._backoff.reset()
+
     def take(self, most: int) -> list[HeldMessage]:
         if self.suspects:
             return [self.suspects.popleft()]

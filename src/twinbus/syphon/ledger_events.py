@@ -5,7 +5,7 @@ Message ids are read only here, so a syphon without a ledger does not look for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.amqp import sections
@@ -14,6 +14,7 @@ from twinbus.amqp.types import text_of
 from twinbus.errors import DecodeError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Event, NoLedger, Recorder
+from twinbus.pairing.backlog_queues import is_backlog_path
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.backlog_message import HeldMessage, RecordedMessage
 from twinbus.transport.peek import DEAD_LETTER_QUEUE
@@ -101,6 +102,9 @@ class SyphonEventLog:
             messages = [held.recorded for held in batch.messages]
             self._record(_event(kind, messages, self._primary, failure=failure, sizes=batch.sizes))
 
+    def record_backlogged(self, path: str, batch: Batch) -> None:
+        """A backlog queue of the secondary has stored a batch of messages that were elsewhere before."""
+
     def record_destination_skipped(self, path: str, failure: Failure, until_ms: int) -> None:
         kind = Kind.THROTTLED if failure.kind is FailureKind.BUSY else Kind.DESTINATION_SKIPPED
         self._record(_event(kind, [], self._primary, entity=path, failure=failure, until_ms=until_ms))
@@ -109,14 +113,80 @@ class SyphonEventLog:
         self._record(Event(Kind.DESTINATION_BACK, entity=path, namespace=self._primary))
 
     def _record_by_entity(self, kind: Kind, messages: list[RecordedMessage], queue: int, reason: str = "") -> None:
-        by_path: dict[str, list[RecordedMessage]] = {}
-        for message in messages:
-            by_path.setdefault(message.path, []).append(message)
-        for group in by_path.values():
+        for group in _by_entity(messages):
             self._record(_event(kind, group, self._secondary, queue=self._paths[queue], reason=reason))
 
 
+IN_SPOOL: Mapping[Kind, Kind] = {
+    Kind.COMPLETED: Kind.LEFT_SPOOL,
+    Kind.DEAD_LETTERED: Kind.SPOOL_DEAD_LETTERED,
+    Kind.EXPIRED: Kind.SPOOL_EXPIRED,
+}
+"""What becomes of messages in a spool; the rest is not recorded: it costs nothing, and nobody else sees it."""
+
+
+class SpoolEventLog(SyphonEventLog):
+    """The same for a syphon that empties a spool. What it does there is no operation of a service."""
+
+    def __init__(self, recorder: Recorder, paths: Sequence[str], primary: str, secondary: str) -> None:
+        """`secondary`: the one to whose backlog queues messages may go."""
+        super().__init__(recorder, paths, primary, primary)
+        self._detour = secondary
+
+    def record_sent(self, kind: Kind, batch: Batch, failure: Failure | None = None) -> None:
+        path = batch.messages[0].detour
+        if path is None:
+            super().record_sent(kind, batch, failure)
+        else:
+            self._record_detour(kind, path, batch, failure)
+
+    def record_backlogged(self, path: str, batch: Batch) -> None:
+        self._record_detour(Kind.MOVED_TO_BACKLOG, path, batch)
+
+    def _record_detour(self, kind: Kind, path: str, batch: Batch, failure: Failure | None = None) -> None:
+        """A batch for a backlog queue may have messages of several entities."""
+        by_entity: dict[str, list[tuple[RecordedMessage, int]]] = {}
+        for held, size in zip(batch.messages, batch.sizes, strict=True):
+            by_entity.setdefault(held.recorded.path, []).append((held.recorded, size))
+        for group in by_entity.values():
+            messages, sizes = zip(*group, strict=True)
+            self._record(_event(kind, list(messages), self._detour, queue=path, failure=failure, sizes=sizes))
+
+    def record_listing(self, requests: int) -> None: ...
+
+    def record_long_poll(self, queue: int) -> None: ...
+
+    def record_peek(self, path: str, messages: Sequence[bytes]) -> None: ...
+
+    def record_renewed(self, queue: int, locks: int) -> None: ...
+
+    def record_paused(self, reason: str) -> None: ...
+
+    def record_resumed(self) -> None: ...
+
+    def record_destination_skipped(self, path: str, failure: Failure, until_ms: int) -> None:
+        if not is_backlog_path(path):
+            super().record_destination_skipped(path, failure, until_ms)
+
+    def record_destination_back(self, path: str) -> None:
+        if not is_backlog_path(path):
+            super().record_destination_back(path)
+
+    def _record_by_entity(self, kind: Kind, messages: list[RecordedMessage], queue: int, reason: str = "") -> None:
+        instead = IN_SPOOL.get(kind)
+        if instead is not None:
+            for group in _by_entity(messages):
+                self._record(_event(instead, group, self._primary, reason=reason))
+
+
 NO_EVENT_LOG = SyphonEventLog(None, (), "", "")
+
+
+def _by_entity(messages: Iterable[RecordedMessage]) -> Iterable[list[RecordedMessage]]:
+    by_path: dict[str, list[RecordedMessage]] = {}
+    for message in messages:
+        by_path.setdefault(message.path, []).append(message)
+    return by_path.values()
 
 
 class QuarantineEventLog:

@@ -17,12 +17,11 @@ from twinbus.syphon.secondary_connection import StartTask, raise_error
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, unreachable
 from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.link_limits import batch_limit
+from twinbus.transport.shared_connection import SharedConnection
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
-
-BATCH_LIMIT = "com.microsoft:max-message-batch-size"
-_MIB = 1024 * 1024
 
 
 class PrimaryConnection:
@@ -34,20 +33,14 @@ class PrimaryConnection:
         self._clock = clock
         self._run_effects = run_effects
         self._start_task = start_task
-        self._connection: NamespaceConnection | None = None
-        self._connecting: asyncio.Task[NamespaceConnection] | None = None
+        self._shared = SharedConnection(self._make)
         self._links: dict[str, SendingLink] = {}
 
     async def close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
+        await self._shared.close()
 
     def flush(self) -> None:
-        if self._connection is not None:
-            self._connection.flush()
+        self._shared.flush()
 
     # --- effects of the pump ---
 
@@ -74,7 +67,7 @@ class PrimaryConnection:
         if link is None or not link.attached:
             handler = DestinationLink(path, self._pump, self._clock, self._link_lost)
             try:
-                connection = await self._get_connection()
+                connection = await self._shared.get()
                 link = self._links[path] = await connection.open_sender(path, handler)
             except ConnectionFailed as error:
                 self._pump.destination_failed(path, error.failure, self._clock())
@@ -82,45 +75,49 @@ class PrimaryConnection:
                 return
             handler.is_in_use = True
         largest = link.max_message_size or 0
-        self._pump.destination_opened(path, largest, _batch_limit(link, largest), link.credit)
+        self._pump.destination_opened(path, largest, batch_limit(link), link.credit)
         self._run_effects()
 
     def _link_lost(self, path: str, failure: Failure) -> None:
         self._links.pop(path, None)
         self._pump.destination_failed(path, failure, self._clock())
 
-    async def _get_connection(self) -> NamespaceConnection:
-        """The connection; all callers share one attempt to open it."""
-        if self._connection is not None and self._connection.is_open:
-            return self._connection
-        if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            # Retrieves the error: if all callers were cancelled, nobody needs it.
-            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(self._connecting)
-
-    async def _connect(self) -> NamespaceConnection:
-        try:
-            connection = NamespaceConnection(
-                self._dial,
-                attempt_s=self._pump.options.attempt_s,
-                clock=self._clock,
-                after_events=self._run_effects,
-                on_error=lambda error: self._start_task(raise_error(error)),
-            )
-            await connection.open()
-            self._connection = connection
-            return connection
-        finally:
-            self._connecting = None
+    def _make(self) -> NamespaceConnection:
+        return NamespaceConnection(
+            self._dial,
+            attempt_s=self._pump.options.attempt_s,
+            clock=self._clock,
+            after_events=self._run_effects,
+            on_error=lambda error: self._start_task(raise_error(error)),
+        )
 
 
-def _batch_limit(link: SendingLink, largest: int) -> int:
-    """The largest batch a link accepts; without a statement the same as the official clients assume."""
-    limit = (link.properties or {}).get(BATCH_LIMIT)
-    if isinstance(limit, int) and limit > 0:
-        return int(limit)
-    return min(largest, _MIB) if largest else _MIB
+class TwoWays:
+    """Two connections to send on, and for each destination one of them."""
+
+    def __init__(self, home: PrimaryConnection, detour: PrimaryConnection, is_detour: Callable[[str], bool]) -> None:
+        self._home = home
+        self._detour = detour
+        self._is_detour = is_detour
+
+    def send(self, effect: SendBatch) -> None:
+        self._way_to(effect.path).send(effect)
+
+    def open_destination(self, path: str) -> None:
+        self._way_to(path).open_destination(path)
+
+    def drop_destination(self, path: str) -> None:
+        self._way_to(path).drop_destination(path)
+
+    def flush(self) -> None:
+        self._home.flush()
+        self._detour.flush()
+
+    async def close(self) -> None:
+        await asyncio.gather(self._home.close(), self._detour.close())
+
+    def _way_to(self, path: str) -> PrimaryConnection:
+        return self._detour if self._is_detour(path) else self._home
 
 
 class DestinationLink(LinkHandler):

@@ -38,6 +38,8 @@ class SyphonCounts:
     """Released to the backlog: their destination is down, or they are not wanted now."""
     unlisted: int = 0
     """For entities that are not listed: they stay in the backlog."""
+    to_backlog: int = 0
+    """Of a spool: stored in backlog queues, because their entity was down."""
     locks_renewed: int = 0
     grants: int = 0
     """Grants of credit: what a bill calls receives."""
@@ -90,6 +92,8 @@ class Progress:
     """The latest snapshot of the backlog; None: there is none yet."""
     outside: int = 0
     """Messages for entities that are not listed: they stay in the backlog."""
+    to_backlog: int = 0
+    """Of a spool: messages that went to backlog queues, because their entity was down."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""

@@ -107,7 +107,7 @@ class Pump(BatchSender):
         raw = transfer.payload
         number = queue.number_of(transfer.delivery_id)
         try:
-            aliases, opened = read_envelope(raw)
+            aliases, opened = self._read_envelope(raw)
         except (EnvelopeError, DecodeError) as error:
             held = HeldMessage(number, transfer.tag, lock_batch, b"", _NO_ALIASES, is_opened=False)
             self.event_log.add_received(queue.index, held, raw)
@@ -124,6 +124,9 @@ class Pump(BatchSender):
             self._effects += self._unlisted.check(queue.index, raw, aliases.path)
             self.counts.unlisted = self._unlisted.count
         self._enqueue(held, raw, since_ms, now_ms)
+
+    def _read_envelope(self, raw: bytes) -> tuple[Aliases, bytes | None]:
+        return read_envelope(raw)
 
     def _refuse_malformed(self, held: HeldMessage, _raw: bytes, text: str, now_ms: int) -> None:
         self._refuse(held, reasons.MALFORMED, text, now_ms)
@@ -239,7 +242,7 @@ class Pump(BatchSender):
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: answers are overdue, locks get old, sweeps end."""
-        for destination in self.destinations.values():
+        for destination in list(self.destinations.values()):  # what fails here may need another one
             if destination.is_unanswered(now_ms, self._attempt_ms):
                 self._effects.append(DropDestination(destination.path))
                 self.destination_failed(destination.path, no_answer("a batch was not answered", in_doubt=True), now_ms)
@@ -287,8 +290,14 @@ class Pump(BatchSender):
 
     def resume(self) -> None:
         self.pace.resume()
+        self.wake()
+
+    def wake(self) -> None:
+        """Try at once what rests after a failure: somebody knows that it is over."""
         for queue in self.queues:
             queue.wake()
+        for destination in self.destinations.values():
+            destination.wake()
 
     def stop(self) -> None:
         """As a pause, for good."""

@@ -98,7 +98,7 @@ class SingleSender(LinkHandler):
         try:
             await self._send(home.path, home.encoded)
         except ConnectionFailed as error:
-            if error.failure.kind is FailureKind.NO_ANSWER:
+            if error.failure.kind in (FailureKind.NO_ANSWER, FailureKind.TIMED_OUT):
                 self._silent.add(home.path)
             raise
         return len(home.encoded)

@@ -314,6 +314,12 @@ class QueueWatch:
         by_index = {index_of(path, self._primary_name): why for path, why in found.items()}
         return {index: why for index, why in by_index.items() if index is not None and why is not None}
 
+    def add(self, index: int) -> None:
+        """Empty this queue too: somebody has made it."""
+        path = backlog_path(self._primary_name, index)
+        if all(queue.path != path for queue in self._pump.queues):
+            self._secondary.add(self._pump.add_queue(path, is_extra=False))
+
     def _add(self, found: DiscoveredQueues) -> None:
         """Empty from now on what was found."""
         if found.requests:

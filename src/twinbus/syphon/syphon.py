@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.schema import Recorder
@@ -20,11 +20,12 @@ from twinbus.syphon.backlog_scan import has_wanted
 from twinbus.syphon.clock import SteadyClock, SuspensionCheck
 from twinbus.syphon.depth_watch import BacklogSnapshot, BacklogWatch, OutageWatch, take_snapshot
 from twinbus.syphon.destination import DestinationState
+from twinbus.syphon.detour_pump import DetourPump
 from twinbus.syphon.effects import Alert, log_line
-from twinbus.syphon.ledger_events import NO_EVENT_LOG, SyphonEventLog
+from twinbus.syphon.ledger_events import NO_EVENT_LOG, SpoolEventLog, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions, with_chance
 from twinbus.syphon.ordered_pump import BacklogObserver, OrderedPump
-from twinbus.syphon.primary_connection import PrimaryConnection
+from twinbus.syphon.primary_connection import PrimaryConnection, TwoWays
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
 from twinbus.syphon.pump import Pump
 from twinbus.syphon.queue_discovery import QueueDiscovery, QueueWatch
@@ -52,6 +53,14 @@ _END_QUIET_MS = 100
 """Shorter than for anything else: an empty check then decides whether it is the end."""
 
 
+class Detour(NamedTuple):
+    """Where messages go whose entity is down: it is a spool that is emptied, and not the backlog."""
+
+    secondary: Dial
+    queues: Sequence[int] = ()
+    """Its backlog queues, by index, as far as they are known."""
+
+
 class Syphon:
     """Moves the backlog of one primary home. `start` it, or use it with `async with`; then it runs by itself."""
 
@@ -69,6 +78,7 @@ class Syphon:
         clock: Callable[[], int] | None = None,
         ledger: Recorder | None = None,
         observer: BacklogObserver | None = None,
+        detour: Detour | None = None,
     ) -> None:
         """`on_alert` and the `observer`, which is used with `order="session"`, are called in the event loop.
 
@@ -84,15 +94,25 @@ class Syphon:
         self._started_ms = self._clock()
         event_log = NO_EVENT_LOG
         if ledger is not None:
-            event_log = SyphonEventLog(ledger, paths, primary_name, secondary.ledger_name)
-        if self.options.order is None:
+            event_log = (
+                SyphonEventLog(ledger, paths, primary_name, secondary.ledger_name)
+                if detour is None
+                else SpoolEventLog(ledger, paths, primary_name, detour.secondary.ledger_name)
+            )
+        self.pump: Pump
+        if detour is not None:
+            detours = [backlog_path(primary_name, index) for index in detour.queues]
+            self.pump = DetourPump(paths, self.options, self._started_ms, event_log, detours)
+        elif self.options.order is None:
             self.pump = Pump(paths, self.options, self._started_ms, event_log)
         else:
             self.pump = OrderedPump(paths, self.options, self._started_ms, event_log, observer)
         self._secondary = SecondaryConnection(secondary, self.pump, self._clock, self._run_effects, self._start_task)
         self.queues = QueueWatch(primary_name, discovery, self.pump, self._secondary, observer)
         """Which queues are emptied."""
-        self._primary = PrimaryConnection(primary, self.pump, self._clock, self._run_effects, self._start_task)
+        self._primary: PrimaryConnection | TwoWays = self._way_to(primary)
+        if detour is not None:
+            self._primary = TwoWays(self._primary, self._way_to(detour.secondary), self._is_detour)
         self._gauge = RateGauge(self._started_ms)
         self._primary_name = primary_name
         self._outage = OutageWatch()
@@ -110,6 +130,9 @@ class Syphon:
         self._is_stopped = False
         self._finished: asyncio.Event | None = None
         self._error: BaseException | None = None
+
+    def _way_to(self, dial: Dial) -> PrimaryConnection:
+        return PrimaryConnection(dial, self.pump, self._clock, self._run_effects, self._start_task)
 
     # --- start and stop ---
 
@@ -172,6 +195,23 @@ class Syphon:
         self.pump.resume()
         self._run_effects()
 
+    def wake(self) -> None:
+        """Try at once what rests after a failure."""
+        self.pump.wake()
+        self._run_effects()
+
+    def add_queue(self, index: int) -> None:
+        """One more queue to empty."""
+        self.queues.add(index)
+
+    def use_detours(self, queues: Sequence[int]) -> None:
+        """The backlog queues of the detour, by index, as they are known now."""
+        if isinstance(self.pump, DetourPump):
+            self.pump.use_detours([backlog_path(self._primary_name, index) for index in queues])
+
+    def _is_detour(self, path: str) -> bool:
+        return isinstance(self.pump, DetourPump) and self.pump.is_detour(path)
+
     # --- progress ---
 
     def current_progress(self) -> Progress:
@@ -212,6 +252,7 @@ class Syphon:
             troubles=self._secondary.failures,
             backlog=self.backlog,
             outside=counts.unlisted,
+            to_backlog=counts.to_backlog,
         )
 
     @property

@@ -2,8 +2,10 @@
 
 dial.py          what has to be known to connect
 connection.py    a connection to one namespace: opening, links, requests
+shared_connection.py  one for many users, opened when it is needed
 amqp_stream.py   the socket under it
 link_handler.py  receives what happens on a link
+link_limits.py   what a peer takes at once
 requests.py      requests to `$cbs` and `<entity>/$management`
 tokens.py        puts tokens and renews them in time
 peek.py          looks into a queue without taking anything

@@ -27,15 +27,21 @@ class AmqpStream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._is_reading = True
+        self.heard_ms = 0
+        """When the peer last sent anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if not self._is_reading:
+            transport.pause_reading()
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        events = self._connection.receive(data, self._clock())
+        self.heard_ms = now_ms = self._clock()
+        events = self._connection.receive(data, now_ms)
         if events:
             self._on_events(events)
         self.flush()
@@ -59,6 +65,20 @@ class AmqpStream(asyncio.Protocol):
         else:
             self._set_timer()
 
+    def pause_reading(self) -> None:
+        """Leave what the peer sends in its hands; the keep-alives of this side go on."""
+        self._read(False)
+
+    def resume_reading(self) -> None:
+        self._read(True)
+
+    def _read(self, is_reading: bool) -> None:
+        if is_reading is self._is_reading:
+            return
+        self._is_reading = is_reading
+        if self._transport is not None and not self._transport.is_closing():
+            (self._transport.resume_reading if is_reading else self._transport.pause_reading)()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
@@ -78,7 +98,7 @@ class AmqpStream(asyncio.Protocol):
 
     def _tick(self) -> None:
         self._timer = None
-        events = self._connection.tick(self._clock())
+        events = self._connection.tick(self._clock(), is_reading=self._is_reading)
         if events:
             self._on_events(events)
         self.flush()

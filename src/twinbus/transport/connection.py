@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Self, assert_never
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Self, TypeVar, assert_never
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
@@ -33,6 +34,7 @@ from twinbus.amqp.events import (
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import Link
 from twinbus.amqp.outcomes import Error
+from twinbus.amqp.performatives import Fields, Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.amqp.sending_link import SendingLink
@@ -49,7 +51,12 @@ from twinbus.transport.tokens import TokenRenewer
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
 
+R = TypeVar("R")
+
+_ABOUT_OTHER_MESSAGES = (DispositionArrived, CreditChanged)
+"""Events that may be handled before messages that came before them."""
 IDLE_MS = 60_000
+LINKS_PER_SESSION = 200
 _LIMITS = ConnectionLimits(
     frame_bytes_max=1024 * 1024,
     incoming_window=20_000,
@@ -71,18 +78,21 @@ class NamespaceConnection:
         dial: Dial,
         *,
         attempt_s: float,
+        name: str = "syphon",
         clock: Callable[[], int] = monotonic_ms,
         after_events: Callable[[], None] = lambda: None,
         on_lost: Callable[[Failure], None] = lambda _failure: None,
         on_error: Callable[[Exception], None] = lambda _error: None,
         on_peek: Callable[[str, Sequence[bytes]], None] = lambda _path, _messages: None,
     ) -> None:
-        """`after_events` is called after all events of one read are handled; `on_lost` once, if we did not close it.
+        """`name` says who connects: it is in the names of the container and of links, which peers show to people.
 
+        `after_events` is called after all events of one read are handled; `on_lost` once, if we did not close it.
         `on_error` gets what a link handler raises: that is our bug, and must not look like an outage.
         `on_peek` gets every peek with the messages it returned, because peeks are charged.
         """
         self._dial = dial
+        self._name = name
         self._attempt_s = attempt_s
         self._after_events = after_events
         self._on_lost = on_lost
@@ -90,7 +100,7 @@ class NamespaceConnection:
         self.on_peek = on_peek
         self._connection = Connection(
             role=Role.CLIENT,
-            container_id=f"twinbus-syphon-{uuid.uuid4().hex}",
+            container_id=f"twinbus-{name}-{uuid.uuid4().hex}",
             hostname=dial.hostname or dial.host,
             sasl=ClientSasl(),
             limits=_LIMITS,
@@ -105,11 +115,21 @@ class NamespaceConnection:
         self._request_links: dict[str, RequestLink] = {}
         self._request_locks: dict[str, asyncio.Lock] = {}
         """By address, held while its request link is opened; all waiting requests then share it."""
-        self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token))
+        self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token), name)
 
     @property
     def is_open(self) -> bool:
         return self._failure is None and not self._connection.closed
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """The capabilities that the peer offered when it opened."""
+        remote = self._connection.remote_open
+        return frozenset() if remote is None else frozenset(map(str, remote.offered_capabilities or ()))
+
+    def has_heard_since(self, moment_ms: int) -> bool:
+        """Whether the peer has sent anything since then, by the clock of this connection."""
+        return self._stream.heard_ms >= moment_ms
 
     # --- opening and closing ---
 
@@ -122,13 +142,17 @@ class NamespaceConnection:
         name = None if dial.tls is None else dial.server_hostname or dial.hostname or dial.host
         try:
             async with asyncio.timeout(self._attempt_s):
-                await loop.create_connection(
-                    lambda: self._stream, dial.host, dial.port, ssl=dial.tls, server_hostname=name
-                )
+                if dial.connect is not None:
+                    await dial.connect(lambda: self._stream)
+                else:
+                    await loop.create_connection(
+                        lambda: self._stream, dial.host, dial.port, ssl=dial.tls, server_hostname=name
+                    )
                 await self._opened
         except TimeoutError:
             self._stream.abort()
-            raise ConnectionFailed(no_answer(f"{dial.host}:{dial.port} did not open a connection in time")) from None
+            text = f"{dial.host}:{dial.port} did not open a connection in time"
+            raise ConnectionFailed(no_answer(text, is_connection=True)) from None
         except OSError as error:
             raise ConnectionFailed(unreachable(error)) from None
         except BaseException:
@@ -153,12 +177,22 @@ class NamespaceConnection:
     def flush(self) -> None:
         self._stream.flush()
 
+    def pause_reading(self) -> None:
+        self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._stream.resume_reading()
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+    async def log_in(self, path: str = "") -> None:
+        """Prove who we are, for an entity or for the namespace as a whole. Raises `ConnectionFailed`."""
+        await self._authorise(path)
 
     # --- links ---
 
@@ -168,6 +202,42 @@ class NamespaceConnection:
         link = self._attach_receiver(f"from {path}", path)
         await self._await_attach(link, self._expect(link, handler), path)
         return link
+
+    async def open_receiver_as(
+        self,
+        path: str,
+        handler: LinkHandler,
+        *,
+        name: str,
+        deletes: bool,
+        filters: Fields | None,
+        properties: Fields | None,
+        wait_s: float,
+    ) -> ReceivingLink:
+        """A link with this name, in a session of its own: as somebody else asked for it. It ends with `end_receiver`.
+
+        `deletes`: receive-and-delete, else peek-lock; `wait_s`: added to the time that an answer may take.
+        """
+        await self._authorise(path)
+        source = Source(path, filter=filters)
+        modes = (1, 0) if deletes else (0, 1)
+        link = self._begin().attach_receiver(
+            name, source, snd_settle_mode=modes[0], rcv_settle_mode=modes[1], properties=properties
+        )
+        try:
+            await self._await_attach(link, self._expect(link, handler), path, wait_s)
+        except BaseException:
+            self.end_receiver(link)
+            raise
+        return link
+
+    def end_receiver(self, link: ReceivingLink) -> None:
+        """Detach, and end the session of the link; nothing more is reported of it."""
+        link.context = None
+        if self._failure is None and not self._connection.closed:
+            link.detach()
+            link.session.end()
+            self.flush()
 
     async def probe_receiver(self, path: str) -> None:
         """Check that we may receive. Raises `ConnectionFailed` with the reason if not.
@@ -180,7 +250,7 @@ class NamespaceConnection:
     async def probe_sender(self, path: str) -> None:
         """The same for sending."""
         await self._authorise(path)
-        await self._probe(self._session("tries").attach_sender(_link_name(path), path, snd_settle_mode=0), path)
+        await self._probe(self._session("tries").attach_sender(self._link_name(path), path, snd_settle_mode=0), path)
 
     async def _probe(self, link: Link, path: str) -> None:
         await self._await_attach(link, self._expect(link, LinkHandler()), path)
@@ -191,26 +261,60 @@ class NamespaceConnection:
     async def open_sender(self, path: str, handler: LinkHandler) -> SendingLink:
         """A link with credit, on which every message is settled by the peer."""
         await self._authorise(path)
-        link = self._session("to").attach_sender(_link_name(path), path, snd_settle_mode=0)
+        link = self._attach_sender(path)
         await self._await_attach(link, self._expect(link, handler), path)
         try:
             await handler.wait_for_credit(link, self._attempt_s, path)
-        except ConnectionFailed:
+        except (ConnectionFailed, asyncio.CancelledError):
+            link.context = None
             if link.attached:
                 link.detach()
                 self.flush()
             raise
         return link
 
-    async def request(self, path: str, operation: str, body: dict[str, Value]) -> Response:
+    async def request(
+        self, path: str, operation: str, body: dict[str, Value], properties: Mapping[str, Value] | None = None
+    ) -> Response:
         """The response of an entity's `$management`. Raises `ConnectionFailed` after `attempt_s` at the latest."""
         await self._authorise(path)
-        return await self._request(f"{path}/$management", {"operation": f"com.microsoft:{operation}"}, body)
+        asked = {**(properties or {}), "operation": f"com.microsoft:{operation}"}
+        return await self._request(f"{path}/$management", asked, body)
+
+    def _attach_sender(self, path: str) -> SendingLink:
+        """On the first session that has room: peers limit the links of a session."""
+        for number in count():
+            session = self._session(f"to {number}")
+            if len(session.links) < LINKS_PER_SESSION:
+                try:
+                    return session.attach_sender(self._link_name(path), path, snd_settle_mode=0)
+                except AmqpError as error:
+                    raise ConnectionFailed(unreachable(error)) from None
+        raise AssertionError("sessions are counted without end")
+
+    async def find_management(self, path: str) -> None:
+        """Open the links for requests to an entity, unless they are open. Raises `ConnectionFailed`."""
+        await self._authorise(path)
+        await self._request_link(f"{path}/$management")
+
+    async def exchange(self, path: str, payload: bytes, wait_s: float) -> bytes:
+        """The encoded response of an entity's `$management` to an encoded request. Raises `ConnectionFailed`."""
+        await self._authorise(path)
+        address = f"{path}/$management"
+        link = await self._request_link(address)
+        return await _within(wait_s, link.exchange(payload), address)
 
     def _attach_receiver(self, session: str, path: str) -> ReceivingLink:
         return self._session(session).attach_receiver(
-            _link_name(path), path, snd_settle_mode=0, rcv_settle_mode=1, properties=_RECEIVER_PROPERTIES
+            self._link_name(path),
+            path,
+            snd_settle_mode=0,
+            rcv_settle_mode=1,
+            properties={"com.microsoft:receiver-name": f"twinbus-{self._name}"},
         )
+
+    def _link_name(self, path: str) -> str:
+        return f"{self._name}-{path}-{uuid.uuid4().hex}"
 
     def _expect(self, link: Link, handler: LinkHandler) -> asyncio.Future[None]:
         """Be ready for the answer to an attach; must be called before anybody can flush it."""
@@ -218,15 +322,17 @@ class NamespaceConnection:
         future = self._attaching[link] = asyncio.get_running_loop().create_future()
         return future
 
-    async def _await_attach(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
+    async def _await_attach(self, link: Link, answer: asyncio.Future[None], path: str, wait_s: float = 0.0) -> None:
         self.flush()
         try:
-            async with asyncio.timeout(self._attempt_s):
+            async with asyncio.timeout(self._attempt_s + wait_s):
                 await answer
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
             link.context = None
             link.detach()
             self.flush()
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise ConnectionFailed(no_answer(f"{path} did not answer a link in time")) from None
         finally:
             self._attaching.pop(link, None)
@@ -236,11 +342,16 @@ class NamespaceConnection:
             raise ConnectionFailed(self._failure)
         session = self._sessions.get(name)
         if session is None or session.ended:
-            try:
-                session = self._sessions[name] = self._connection.begin()
-            except AmqpError as error:
-                raise ConnectionFailed(unreachable(error)) from None
+            session = self._sessions[name] = self._begin()
         return session
+
+    def _begin(self) -> Session:
+        if self._failure is not None:
+            raise ConnectionFailed(self._failure)
+        try:
+            return self._connection.begin()
+        except AmqpError as error:
+            raise ConnectionFailed(unreachable(error)) from None
 
     # --- requests and tokens ---
 
@@ -252,19 +363,19 @@ class NamespaceConnection:
             raise ConnectionFailed(no_answer(f"no token for {path} was put in time")) from None
 
     async def _request(self, address: str, properties: dict[str, Value], body: Value) -> Response:
+        link = await self._request_link(address)
+        return await _within(self._attempt_s, link.request(properties, body), address)
+
+    async def _request_link(self, address: str) -> RequestLink:
         # Concurrent requests share one link: a namespace allows few links to a peer that has put no token yet.
         async with self._request_locks.setdefault(address, asyncio.Lock()):
             link = self._request_links.get(address)
             if link is None or not link.is_open:
                 link = await self._open_request_link(address)
-        try:
-            async with asyncio.timeout(self._attempt_s):
-                return await link.request(properties, body)
-        except TimeoutError:
-            raise ConnectionFailed(no_answer(f"{address} did not answer a request in time")) from None
+        return link
 
     async def _open_request_link(self, address: str) -> RequestLink:
-        session, handler = self._session("requests"), RequestLink(address, self.flush, self._attempt_s)
+        session, handler = self._session("requests"), RequestLink(address, self.flush, self._attempt_s, self._name)
         receiver = session.attach_receiver(handler.name, address, target=handler.name)
         sender = session.attach_sender(f"{handler.name}-asks", address, source=handler.name)
         expected = [(link, self._expect(link, handler)) for link in (receiver, sender)]
@@ -284,8 +395,11 @@ class NamespaceConnection:
                         _hand_over(together)
                         together = []
                     together.append(event)
-                else:
-                    self._handle(event)
+                    continue
+                if together and type(event) not in _ABOUT_OTHER_MESSAGES:
+                    _hand_over(together)  # it came before: a link that ends, or is drained, has delivered it
+                    together = []
+                self._handle(event)
             if together:
                 _hand_over(together)
             self._after_events()
@@ -358,14 +472,15 @@ class NamespaceConnection:
             self._on_lost(failure)
 
 
+async def _within(seconds: float, answer: Awaitable[R], address: str) -> R:
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError:
+        raise ConnectionFailed(no_answer(f"{address} did not answer a request in time")) from None
+
+
 def _hand_over(transfers: list[TransferArrived]) -> None:
     handler = transfers[0].link.context
     if handler is not None:
         handler.on_transfers(transfers)
-
-
-_RECEIVER_PROPERTIES: dict[str, str] = {"com.microsoft:receiver-name": "twinbus-syphon"}
-
-
-def _link_name(path: str) -> str:
-    return f"syphon-{path}-{uuid.uuid4().hex}"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
+import hmac
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from urllib.parse import quote_plus
 
 SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
 """The token types of `$cbs`."""
+KEY_TOKEN_S = 3_600
+"""How long a token made from a key is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,24 @@ class Dial:
     Raises `PermissionError` if the credential may not list, another `OSError` if the request fails.
     """
 
+    connect: Callable[[Callable[[], asyncio.Protocol]], Awaitable[None]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Connects a protocol to a peer that has no address, e.g. one in this process; None: `host` and `port` are it.
+
+    Raises `OSError` if nobody is there.
+    """
+
     @property
     def ledger_name(self) -> str:
         return self.name or self.hostname or self.host
+
+
+def key_token(audience: str, key_name: str, key: str) -> CbsToken:
+    """A shared access signature for this audience, made with a key."""
+    expires_at = int(time.time()) + KEY_TOKEN_S
+    resource = quote_plus(audience)
+    digest = hmac.new(key.encode(), f"{resource}\n{expires_at}".encode(), hashlib.sha256).digest()
+    signature = quote_plus(base64.b64encode(digest))
+    text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires_at}&skn={quote_plus(key_name)}"
+    return CbsToken(text, SAS_TOKEN, expires_at)

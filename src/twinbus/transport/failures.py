@@ -23,10 +23,10 @@ _KINDS: dict[str, FailureKind] = {
     "amqp:not-implemented": FailureKind.REJECTED,
     "amqp:precondition-failed": FailureKind.REJECTED,
     "amqp:connection:forced": FailureKind.UNREACHABLE,
-    "com.microsoft:timeout": FailureKind.NO_ANSWER,
+    "com.microsoft:timeout": FailureKind.TIMED_OUT,
 }
 """By condition; any other condition is an internal error of the service."""
-_TEXT_LENGTH_MAX = 300
+_TEXT_LENGTH_MAX = 1_000
 
 
 class ConnectionFailed(TwinbusError):
@@ -70,8 +70,8 @@ def unreachable(error: BaseException, *, in_doubt: bool = False) -> Failure:
     return Failure(FailureKind.UNREACHABLE, text, None, in_doubt, is_connection=True, error=error)
 
 
-def no_answer(what: str, *, in_doubt: bool = False) -> Failure:
-    return Failure(FailureKind.NO_ANSWER, what, None, in_doubt)
+def no_answer(what: str, *, in_doubt: bool = False, is_connection: bool = False) -> Failure:
+    return Failure(FailureKind.NO_ANSWER, what, None, in_doubt, is_connection)
 
 
 def _one_line(text: str) -> str:

@@ -17,7 +17,7 @@ from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Value
 from twinbus.errors import DecodeError
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.link_handler import LinkHandler
 
@@ -47,14 +47,15 @@ class Response(NamedTuple):
 class RequestLink(LinkHandler):
     """A pair of links to one node: requests go out on one, responses come back on the other, matched by id."""
 
-    def __init__(self, address: str, flush: Callable[[], None], attempt_s: float) -> None:
+    def __init__(self, address: str, flush: Callable[[], None], attempt_s: float, name: str) -> None:
+        """`name` says who asks."""
         super().__init__()
-        self.name = f"syphon-{uuid.uuid4().hex}"
+        self.name = f"{name}-{uuid.uuid4().hex}"
         self._address = address
         self._flush = flush
         self._attempt_s = attempt_s
         self._ids = count(1)
-        self._waiting: dict[str, asyncio.Future[Response]] = {}
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._failure: Failure | None = None
         self._sender: SendingLink | None = None
 
@@ -69,22 +70,33 @@ class RequestLink(LinkHandler):
 
     async def request(self, properties: Mapping[str, Value], body: Value) -> Response:
         """The node's response. Raises `ConnectionFailed` if the links end; the caller limits the waiting time."""
+        payload = await self.exchange(sections.encode_message(application_properties=properties, value=body))
+        try:
+            return read_response(payload)
+        except DecodeError as error:
+            raise ConnectionFailed(Failure(FailureKind.INTERNAL, f"{self._address}: {error}")) from None
+
+    async def exchange(self, payload: bytes) -> bytes:
+        """The encoded response to an encoded request. Raises `ConnectionFailed`, too.
+
+        On its way the request has an id of ours, because those of several applications may be the same; the response
+        has that of the request again.
+        """
         if self._failure is not None:
             raise ConnectionFailed(self._failure)
         assert self._sender is not None, "request after attached"
         await self.wait_for_credit(self._sender, self._attempt_s, self._address)
         message_id = f"{self.name}:{next(self._ids)}"
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[message_id] = future
         try:
-            message = sections.encode_message(
-                properties={PropertyField.MESSAGE_ID: message_id, PropertyField.REPLY_TO: self.name},
-                application_properties=properties,
-                value=body,
-            )
+            ours = {PropertyField.MESSAGE_ID: message_id, PropertyField.REPLY_TO: self.name}
+            layout = sections.walk(payload)
+            theirs = sections.read_property(payload, layout, PropertyField.MESSAGE_ID)
+            message = sections.rewrite(payload, layout, set_properties=ours)
             self._sender.send(message, tag=message_id[-16:].encode(), settled=True)
             self._flush()
-            return await future
+            return sections.rewrite(await future, set_properties={PropertyField.CORRELATION_ID: theirs})
         finally:
             del self._waiting[message_id]
 
@@ -93,12 +105,13 @@ class RequestLink(LinkHandler):
             if not transfer.settled:
                 transfer.link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
             try:
-                request_id, response = read_response(transfer.payload)
+                layout = sections.walk(transfer.payload)
+                request_id = sections.read_property(transfer.payload, layout, PropertyField.CORRELATION_ID)
             except DecodeError:
                 continue  # no request can be found for it; the one that waits for it times out
             future = self._waiting.get(request_id) if isinstance(request_id, str) else None
             if future is not None and not future.done():
-                future.set_result(response)
+                future.set_result(transfer.payload)
 
     def on_detached(self, failure: Failure) -> None:
         super().on_detached(failure)
@@ -108,10 +121,9 @@ class RequestLink(LinkHandler):
                 future.set_exception(ConnectionFailed(failure))
 
 
-def read_response(payload: bytes) -> tuple[Value, Response]:
-    """The id of the request, and the response to it. Raises `DecodeError`."""
+def read_response(payload: bytes) -> Response:
+    """Raises `DecodeError`."""
     layout = sections.walk(payload)
-    request_id = sections.read_property(payload, layout, PropertyField.CORRELATION_ID)
     properties = sections.read_application_properties(payload, layout)
     code = properties.get("statusCode", properties.get("status-code"))
     if not isinstance(code, int):
@@ -119,7 +131,7 @@ def read_response(payload: bytes) -> tuple[Value, Response]:
     condition = properties.get("errorCondition", properties.get("error-condition"))
     body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
     text = str(properties.get("statusDescription", properties.get("status-description", "")))
-    return request_id, Response(int(code), text, None if condition is None else str(condition), body)
+    return Response(int(code), text, None if condition is None else str(condition), body)
 
 
 def renew_locks_body(tokens: Iterable[bytes]) -> dict[str, Value]:

@@ -16,8 +16,6 @@ from twinbus.transport.requests import Response
 if TYPE_CHECKING:
     from twinbus.transport.dial import CbsToken, Dial
 
-logger = logging.getLogger("twinbus.syphon")
-
 PutToken = Callable[[dict[str, Value], str], Awaitable[Response]]
 _RENEW_AT_PART = 0.8
 """A token is renewed when this part of its lifetime is over."""
@@ -26,9 +24,11 @@ _DEFAULT_PORTS = (5671, 5672)
 
 
 class TokenRenewer:
-    def __init__(self, dial: Dial, put: PutToken) -> None:
+    def __init__(self, dial: Dial, put: PutToken, name: str = "syphon") -> None:
+        """`name` says who connects, for the names of task and log."""
         self._dial = dial
         self._put = put
+        self._name = name
         self._renew_at: dict[str, float] = {}
         """By path, when its token is to be renewed, in seconds since 1970."""
         self._locks: dict[str, asyncio.Lock] = {}
@@ -43,8 +43,8 @@ class TokenRenewer:
             if path not in self._renew_at:
                 await self._put_one(path)
         if self._task is None:
-            self._task = asyncio.create_task(self._renew_all(), name="syphon-tokens")
-            self._task.add_done_callback(_log_error)
+            self._task = asyncio.create_task(self._renew_all(), name=f"{self._name}-tokens")
+            self._task.add_done_callback(self._log_error)
 
     def stop(self) -> None:
         if self._task is not None:
@@ -93,8 +93,8 @@ class TokenRenewer:
                 # If it keeps failing, the server detaches the links and says why.
                 self._renew_at[path] = time.time() + _RETRY_S
 
-
-def _log_error(task: asyncio.Task[None]) -> None:
-    """Nobody awaits the task, so its error is logged here."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("tokens are renewed no longer: %s: %s", type(error).__name__, error, exc_info=error)
+    def _log_error(self, task: asyncio.Task[None]) -> None:
+        """Nobody awaits the task, so its error is logged here."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            text = "tokens are renewed no longer: %s: %s"
+            logging.getLogger(f"twinbus.{self._name}").error(text, type(error).__name__, error, exc_info=error)

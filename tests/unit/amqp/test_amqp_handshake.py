@@ -51,6 +51,13 @@ def test_a_server_offers_its_mechanisms_and_lets_anonymous_in() -> None:
     assert wire.heard_bodies() == [AMQP_HEADER]
 
 
+@pytest.mark.parametrize("response", [None, b""])
+def test_the_mechanism_of_net_clients_is_anonymous_under_another_name(response: bytes | None) -> None:
+    wire = server(ServerSasl(("ANONYMOUS", "MSSBCBS")))
+    assert wire.feed(SASL_HEADER + init("MSSBCBS", response)) == [Authenticated("MSSBCBS", "anonymous")]
+    assert wire.connection.authenticated_as == "anonymous"
+
+
 def test_plain_is_decided_by_the_owner_of_the_server() -> None:
     wire = server()
     assert wire.feed(SASL_HEADER + init("PLAIN", b"\0key\0secret")) == [Authenticated("PLAIN", "key")]

@@ -30,6 +30,7 @@ from twinbus.amqp.performatives import (
     Attach,
     Detach,
     Disposition,
+    Flow,
     LinkRole,
     Open,
     Source,
@@ -363,6 +364,15 @@ def test_a_drain_of_ours_is_over_when_the_peer_has_answered() -> None:
     assert (link.credit, link.delivery_count) == (0, 10)
 
 
+def test_credit_and_its_drain_can_be_said_in_one_flow() -> None:
+    wire = opened()
+    begin(wire)
+    link = attach_receiving(wire)
+    link.grant(10, drain=True)
+    assert [(flow.link_credit, flow.drain) for flow in wire.heard_bodies()] == [(10, True)]
+    assert wire.say(link_flow(0, 0, count=10, drain=True)) == [Drained(link)]
+
+
 def test_an_outcome_we_did_not_settle_is_answered() -> None:
     wire = opened()
     begin(wire)
@@ -427,6 +437,38 @@ def test_a_drain_is_answered_with_the_credit_used_up() -> None:
     [flow] = wire.heard_bodies()
     assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (link.handle, 10, 0, True)
     assert (link.credit, link.credit_limit) == (0, 10)
+
+
+def test_a_drain_is_answered_once_and_not_at_all_when_it_was_taken_back() -> None:
+    wire = opened()
+    begin(wire)
+    link = attach_sending(wire)
+    wire.say(link_flow(0, 10, drain=True))
+    link.drained()
+    link.drained()
+    assert len(wire.heard_bodies()) == 1
+    wire.say(link_flow(0, 10, count=10, drain=True))
+    wire.say(link_flow(0, 10, count=10))
+    link.drained()
+    assert wire.heard_bodies() == []
+    assert link.credit == 10
+
+
+@pytest.mark.parametrize("asks", [{"drain": True}, {"echo": True}], ids=["drain", "echo"])
+def test_a_flow_about_a_link_comes_after_the_messages_that_it_counts(asks: dict[str, bool]) -> None:
+    wire = opened()
+    begin(wire, incoming_window=1)
+    link = attach_sending(wire)
+    wire.say(link_flow(0, 5, window=1))
+    for body in (b"a", b"b", b"c"):
+        link.send(body)
+    wire.say(link_flow(0, 5, window=1, **asks))
+    link.drained()
+    heard = [type(body).__name__ for body in wire.heard_bodies()]
+    for seen in (1, 2):
+        wire.say(Flow(next_incoming_id=seen, incoming_window=1, next_outgoing_id=0, outgoing_window=1))
+        heard += [type(body).__name__ for body in wire.heard_bodies()]
+    assert heard == ["bytes", "bytes", "bytes", "Flow"]  # transfers are left encoded
 
 
 def test_a_drain_without_credit_is_answered_too() -> None:

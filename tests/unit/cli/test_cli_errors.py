@@ -16,9 +16,9 @@ from twinbus.cli.main import run
 from twinbus.errors import TwinbusError
 
 WRONG_ARGUMENTS = [
-    ("bogus", "serve, demo"),
+    ("bogus", "serve, proxy"),
     ("serv", "did you mean serve?"),
-    ("it's", "serve, demo"),
+    ("it's", "serve, proxy"),
     ("--bogus", "--version"),
     ("serve extra", "takes options only"),
     ("serve --prot 1", "--namespace, --data"),

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from twinbus.cli.arguments import DROPPED, OLD_NAMES, accept_old_names
 from twinbus.cli.main import app, run
 
+OF_THE_CLIENT = {"--entities", "--ttl"}
+"""Of `proxy`: every option of the paired client has the name that it has there."""
 WORDS_MIN = 2
 """What the help of an option begins with, wherever it is."""
 
@@ -32,7 +34,7 @@ def meanings() -> dict[str, dict[str, Any]]:
     for path, command in commands(get_command(app)):
         for param in command.params:
             for name in param.opts if not getattr(param, "hidden", False) else ():
-                if name.startswith("-"):
+                if name.startswith("-") and not (path == "proxy" and name in OF_THE_CLIENT):
                     found[name][path] = param
     return {name: params for name, params in found.items() if len(params) > 1}
 

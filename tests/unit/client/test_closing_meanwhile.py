@@ -54,7 +54,7 @@ async def test_a_client_of_the_sdk_is_closed_with_all_its_links_though_others_ar
     bus, client = paired_on_tasks(), ServiceBusClient.from_connection_string(PRIMARY)
     links = [Restless(client) for _ in range(3)]
     client._handlers.update(links)
-    bus._shell._primary = client
+    bus._transport._primary = client
     await bus.close()
     assert all(link.is_closed for link in links)
 
@@ -63,7 +63,7 @@ async def test_what_cannot_be_closed_does_not_keep_the_rest_open() -> None:
     bus, client = paired_on_tasks(), ServiceBusClient.from_connection_string(SECONDARY)
     link = Restless(client)
     client._handlers.add(link)
-    bus._shell._primary, bus._shell._secondary = cast("ServiceBusClient", Stubborn()), client
+    bus._transport._primary, bus._transport._secondary = cast("ServiceBusClient", Stubborn()), client
     closed: list[str] = []
     bus._state.close_ledger = lambda: closed.append("ledger")  # type: ignore[method-assign]
     await bus.close()

@@ -140,6 +140,17 @@ def test_all_problems_are_in_one_message() -> None:
         ),
         ({"retry": 3}, "retry must be a Retry, as Retry(attempts=3), got 3"),
         ({"ledger": 3}, "ledger must be a folder or None, got 3"),
+        ({"spool": 3}, "spool must be a folder or None, got 3"),
+        ({"spool": ""}, "spool must be a folder or None, got ''"),
+        (
+            {"spool_max": "much"},
+            "spool_max takes a number of bytes, or one with KB, MB, GB, KiB, MiB or GiB, e.g. 2GB; got 'much'",
+        ),
+        (
+            {"order": "session", "enable_syphon": True, "spool": "spool"},
+            'order="session" and spool exclude each other: what is in the spool of another process, or was left behind '
+            "by one that was killed, could be overtaken; leave one of them out",
+        ),
         ({"classifier": "own"}, "classifier must be \"documented\" or a function of a Failure, got 'own'"),
         (
             {"primary_name": "my bus"},
@@ -166,6 +177,13 @@ def test_all_problems_are_in_one_message() -> None:
 )
 def test_a_problem_says_what_would_be_right(wrong: dict[str, Any], text: str) -> None:
     assert problem_with(**wrong) == text
+
+
+def test_a_size_may_be_written_as_text_and_a_spool_reaches_the_rules() -> None:
+    assert options(spool_max="2GB").spool_max == 2_000_000_000
+    assert options(spool_max=100_000).spool_max == 100_000
+    assert options(spool="/var/spool/shop").rules().has_spool
+    assert not options().rules().has_spool
 
 
 def test_a_connection_string_is_no_secondary_and_is_not_repeated() -> None:

@@ -480,3 +480,69 @@ def test_settings_that_could_not_be_read_are_unknown() -> None:
     town = Town(QUEUES)
     town.list_failures = [failure(Kind.NO_ANSWER)]
     assert town.run(prepare(PLAN, NOW)).queue_settings == "unknown"
+
+
+# --- with a spool, pairing does not wait for the secondary (X4) ---
+
+WAITING = replace(PLAN, can_wait=True)
+
+
+def away(town: Town, kind: Kind = Kind.UNREACHABLE) -> Town:
+    town.list_failures = [failure(kind)] * 100
+    town.link_failures = {send(path): [failure(kind)] * 100 for path in QUEUES}
+    return town
+
+
+@pytest.mark.parametrize("kind", [Kind.UNREACHABLE, Kind.NO_ANSWER, Kind.INTERNAL, Kind.BUSY])
+def test_with_a_spool_a_secondary_that_cannot_be_reached_is_no_reason_not_to_pair(kind: Kind) -> None:
+    prepared = away(Town(), kind).run(prepare(WAITING, NOW))
+    assert not prepared.is_complete
+    assert (prepared.found, prepared.queues) == ((), ())
+    (warning,) = prepared.warnings
+    assert "cannot be reached" in warning
+    assert "go to the spool" in warning
+    with pytest.raises(PairingError):
+        away(Town(), kind).run(prepare(PLAN, NOW))
+
+
+def test_what_does_not_pass_by_itself_is_a_reason_all_the_same() -> None:
+    for plan in (replace(WAITING, secondary_address=WAITING.primary_address), replace(WAITING, primary_name=None)):
+        with pytest.raises(PairingError):
+            Town().run(prepare(plan, NOW))
+    refusing = Town()
+    refusing.list_failures = [failure(Kind.UNAUTHORISED)] * 3
+    with pytest.raises(PairingError):
+        refusing.run(prepare(WAITING, NOW))
+    nothing = Town()
+    with pytest.raises(PairingError, match="none of the 3 backlog queues"):
+        nothing.run(prepare(replace(WAITING, creates=False), NOW))
+
+
+def test_as_soon_as_it_is_reached_the_queues_are_made_that_pairing_could_not_make() -> None:
+    town = away(Town())
+    before = town.run(prepare(WAITING, NOW))
+    still = town.run(recheck(WAITING, before, NOW + 5))
+    assert not still.is_complete
+    assert still.checked_at == NOW, "since when"
+    town.list_failures, town.link_failures = [], {}
+    after = town.run(recheck(WAITING, still, NOW + 10))
+    assert after.is_complete
+    assert (after.found, after.created) == ((0, 1, 2), (0, 1, 2))
+    assert town.queues == set(QUEUES)
+
+
+def test_a_problem_that_shows_only_then_is_a_warning_and_it_is_tried_again() -> None:
+    town = away(Town())
+    before = town.run(prepare(WAITING, NOW))
+    town.list_failures, town.link_failures = [failure(Kind.UNAUTHORISED)] * 3, {}
+    after = town.run(recheck(WAITING, before, NOW + 10))
+    assert not after.is_complete
+    assert "Manage" in after.warnings[0]
+
+
+def test_one_queue_that_answers_is_enough_and_the_pair_is_complete() -> None:
+    town = Town(QUEUES)
+    town.link_failures = {send(path): [failure(Kind.NO_ANSWER)] * 9 for path in QUEUES[1:]}
+    prepared = town.run(prepare(WAITING, NOW))
+    assert prepared.is_complete
+    assert prepared.queues == (0,)

@@ -21,17 +21,18 @@ from sample_status import NOW, ORDERS, SECONDARY, STATUS
 
 from twinbus.client.reporting.metric_types import LABELS, Metric
 from twinbus.client.reporting.metrics import METRICS
-from twinbus.client.reporting.status import EntityStatus, Phase, Status
+from twinbus.client.reporting.status import EntityStatus, Phase, SpoolStatus, Status
 from twinbus.client.reporting.telemetry import PICTURE_S, Telemetry
 
 PAIR = {"client": "1", "primary": "contoso", "secondary": "backup"}
+SPOOLING = replace(STATUS, spool=SpoolStatus(folder="/var/spool/shop", messages=5, size_bytes=700, sent_home=3))
 EMPTY = Status(at=NOW, primary="contoso", secondary="backup", phase=Phase.NEW)
 
 
 class Client:
     """Whoever has a status."""
 
-    def __init__(self, status: Status = STATUS) -> None:
+    def __init__(self, status: Status = SPOOLING) -> None:
         self.current = status
         self.looks = 0
 

@@ -33,6 +33,7 @@ from twinbus.pairing.envelope import (
     Aliases,
     Homeward,
     address,
+    forward_envelope,
     open_envelope,
     read_aliases,
     reserved_names_in,
@@ -317,6 +318,26 @@ def test_in_the_backlog_nothing_acts_and_the_body_keeps_its_bytes(message: bytes
     assert (layout.body is None) == (before.body is None)
     if layout.body and before.body:
         assert sent[slice(*layout.body)] == message[slice(*before.body)]
+
+
+@given(messages(), st.text(min_size=1, max_size=80), st.integers(1, 2**32 - 1))
+def test_a_message_that_goes_on_to_another_backlog_queue_is_as_it_was_put_into_the_first(
+    message: bytes, path: str, left_ms: int
+) -> None:
+    stored = address(message, path)
+    annotations = {
+        "x-opt-sequence-number": Long(7),
+        "x-opt-enqueued-time": Timestamp(1),
+        "x-opt-locked-until": Timestamp(2),
+    }
+    delivered = rewrite(stored, set_annotations=annotations)
+    onwards = forward_envelope(delivered)
+    assert visible_fields(onwards) == visible_fields(stored)
+    assert visible_fields(open_envelope(onwards).encoded) == visible_fields(message)
+    if read_aliases(stored).ttl_ms is not None:
+        shortened = forward_envelope(delivered, ttl_left_ms=left_ms)
+        assert read_aliases(shortened) == read_aliases(stored)._replace(ttl_ms=left_ms)
+        assert read_header(open_envelope(shortened).encoded, walk(open_envelope(shortened).encoded)).ttl_ms == left_ms
 
 
 @given(messages(), st.text(min_size=1, max_size=80), st.integers(0, 2**32 - 1))

@@ -20,6 +20,11 @@ def test_a_part_that_was_accepted_is_distinguished_from_the_rest() -> None:
     assert not receipt.is_complete
 
 
+def test_messages_in_the_spool_are_said_to_be_there_one_by_one() -> None:
+    receipt = SendReceipt("orders", ("a", "b", "c"), NamespaceSide.SPOOL, 2, (QUEUE, "spool"))
+    assert receipt.places == (QUEUE, "spool", "not accepted")
+
+
 def test_one_copy_without_an_answer_is_enough_for_doubt() -> None:
     assert SendReceipt("orders", ("a",), NamespaceSide.BACKLOG, 1, (QUEUE,), copies_in_doubt=1).in_doubt
 

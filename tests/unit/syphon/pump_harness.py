@@ -113,7 +113,7 @@ class PumpHarness:
 
     def __init__(self, queues: int = 1, first_id: int = 1, **options: Any) -> None:
         self.now_ms = START_MS
-        self.pump = Pump([f"q/{index}" for index in range(queues)], SyphonOptions(**options), self.now_ms)
+        self.pump = self.make_pump([f"q/{index}" for index in range(queues)], SyphonOptions(**options))
         self.queues = [FakeQueue(first_id) for _ in range(queues)]
         self.home: dict[str, list[bytes]] = {}
         self.sends: list[SendBatch] = []
@@ -138,6 +138,9 @@ class PumpHarness:
         """Destinations whose link does not open before `open_slow_ones`."""
         for index in range(queues):
             self.pump.queue_attached(index, self.now_ms)
+
+    def make_pump(self, paths: list[str], options: SyphonOptions) -> Pump:
+        return Pump(paths, options, self.now_ms)
 
     def put(
         self, path: str, message_id: str, body: bytes = b"x", *, queue: int = 0, age_ms: int = 0, **parts: Any

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar, assert_never
 
 from aiohttp import web
 
+from twinbus.broker.admin.authorization import AdminAuthorization
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.faults.decisions import Drop, Ignore, Proceed, Refuse
 from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.operations import Operation, Refused, Right
+from twinbus.broker.operations import Operation, Refused
 from twinbus.broker.ops.meter import Metered
 from twinbus.errors import ServerBusy
 
@@ -38,6 +39,7 @@ class AdminServer:
         self.clock = context.clock
         self._gate = gate
         self._context = context
+        self.authorization = AdminAuthorization(context.authority, context.clock)
         self._after_action = after_action
 
     def base_url(self, request: web.BaseRequest) -> str:
@@ -58,10 +60,6 @@ class AdminServer:
         if isinstance(reply, Refused):
             raise reply.error
         return reply
-
-    def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
-        """Raise `Unauthorized` unless the headers grant the right to a path (decoded, without its query)."""
-        self._context.authority.authorize_http(headers.get("Authorization"), path, right, now_ms)
 
     async def admit(self, path: str, now_ms: int) -> None:
         """Apply faults: wait as they say, and raise the error to answer with, or `AbortConnection`."""

@@ -16,7 +16,6 @@ from twinbus.broker.admin.documents import DocumentContext
 from twinbus.broker.admin.error_responses import REFUSE, error_response, http_error_of
 from twinbus.broker.admin.handlers import AdminHandlers, AdminRequest
 from twinbus.broker.admin.routes import parse_resource_path
-from twinbus.broker.operations import Right
 from twinbus.errors import EntityNotFound, NamespaceError
 
 logger = logging.getLogger("twinbus.namespace")
@@ -33,7 +32,7 @@ def make_admin_app(server: AdminServer) -> web.Application:
     """The administration of a namespace at every address. More specific routes can be added to it."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)  # the HTTP server reads bodies and refuses larger ones
     admin = AdminApp(server)
-    app[REFUSE] = admin.refuse
+    app[REFUSE] = server.authorization.refuse
     app.router.add_route("*", "/{path:.*}", admin.serve)
     return app
 
@@ -43,20 +42,11 @@ class AdminApp:
         self._server = server
         self._handlers = AdminHandlers(server).by_resource
 
-    def refuse(self, request: web.Request) -> web.Response | None:
-        """The answer to a request without the Manage right; None: it has it."""
-        path = parse_resource_path(request.rel_url.raw_path).path
-        try:
-            self._server.authorize(request.headers, path, Right.MANAGE, self._server.clock())
-        except NamespaceError as error:
-            return error_response(*http_error_of(error), str(error))
-        return None
-
     async def serve(self, request: web.Request) -> web.Response:
         """Answer any request within a bounded time; never raises for what a client sends."""
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
-                return self.refuse(request) or await self._answer(request)
+                return self._server.authorization.refuse(request) or await self._answer(request)
         except AbortConnection:
             if request.transport is not None:
                 request.transport.abort()

@@ -186,26 +186,36 @@ READ_ONLY = frozenset(
 
 # --- forward targets: the address of an entity in this namespace ----------------------------------------
 
-MAIN_AUTHORIZATION = "Authorization"
 TARGET_AUTHORIZATIONS = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
     "forward_dead_letters_to": "ServiceBusDlqSupplementaryAuthorization",
 }
 """By setting: the header with the token for the target."""
+TARGET_HEADERS = {
+    field.element: TARGET_AUTHORIZATIONS[field.setting] for field in FIELDS if field.setting in TARGET_AUTHORIZATIONS
+}
+"""The same by element."""
+
+
+def is_at(address: str, host: str) -> bool:
+    """Whether an address (`sb://host:port/orders`) is at a host (`host:port`); one without a port fits any.
+
+    Raises `ValueError` if it is no address.
+    """
+    theirs, ours = urlsplit(address), urlsplit(f"//{host}")
+    return theirs.hostname == ours.hostname and theirs.port in (None, ours.port)
 
 
 def read_target(text: str, host: str) -> str:
     """The path in `sb://host:port/orders` or `orders`; raises `ValueError` if it is in another namespace.
 
-    `host` is how the client reaches this namespace; a missing port matches any.
+    `host` is how the client reaches this namespace.
     """
     if "://" not in text:
         return text
-    address = urlsplit(text)
-    ours = urlsplit(f"//{host}")
-    if address.hostname != ours.hostname or address.port not in (None, ours.port):
+    if not is_at(text, host):
         raise ValueError(text)
-    return unquote(address.path).strip("/")
+    return unquote(urlsplit(text).path).strip("/")
 
 
 def write_target(path: str, base_url: str) -> str:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from twinbus.broker.admin import documents
 from twinbus.broker.admin.admin_server import AdminServer
-from twinbus.broker.admin.fields import MAIN_AUTHORIZATION, TARGET_AUTHORIZATIONS
+from twinbus.broker.admin.fields import TARGET_AUTHORIZATIONS
 from twinbus.broker.admin.routes import Resource, ResourcePath, page_of
 from twinbus.broker.admin.rule_documents import read_rule
 from twinbus.broker.admin.validation import (
@@ -49,7 +49,7 @@ from twinbus.broker.core.replies import QueueDescription, SubscriptionDescriptio
 from twinbus.broker.data_directory import new_key
 from twinbus.broker.entities.rules import DEFAULT_RULE
 from twinbus.broker.entities.settings import QueueSettings, check_entity_path, check_part_name
-from twinbus.broker.operations import Done, Right
+from twinbus.broker.operations import Done
 from twinbus.errors import ArgumentError, OptionsError
 
 ENTRY = "application/atom+xml;type=entry;charset=utf-8"
@@ -211,15 +211,11 @@ class AdminHandlers:
         )
 
     def _check_targets(self, request: AdminRequest, settings: QueueSettings) -> None:
-        """Raise `Unauthorized` unless the request may manage the entities to which messages are forwarded.
-
-        A token for a target has its own header; without it the request's token must be valid for both.
-        """
+        """Raise `Unauthorized` unless the request may manage the entities to which messages are forwarded."""
         for setting, header in TARGET_AUTHORIZATIONS.items():
-            target, headers = getattr(settings, setting), request.http.headers
+            target = getattr(settings, setting)
             if target is not None:
-                token = headers.get(header) or headers.get(MAIN_AUTHORIZATION) or ""
-                self._server.authorize({MAIN_AUTHORIZATION: token}, target, Right.MANAGE, request.now_ms)
+                self._server.authorization.check_target(request.http.headers, header, target)
 
 
 def _check_name(check: Callable[[str, str], None], name: str, kind: str) -> None:

@@ -39,6 +39,15 @@ from twinbus.broker.core.replies import (
     SessionStateFound,
 )
 from twinbus.broker.core.rule_requests import read_rule, read_text, rule_name, write_rule
+from twinbus.broker.links.request_fields import (
+    LIST_LENGTH_MAX,
+    LONG_CODE,
+    LONG_MAX,
+    LONG_MIN,
+    read_items,
+    read_messages,
+    read_sequences,
+)
 from twinbus.broker.links.request_messages import Request, failure_response, management_response
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import (
@@ -56,11 +65,9 @@ from twinbus.broker.operations import (
 )
 from twinbus.errors import AmqpError, ArgumentError, InternalError
 
-_LONG_CODE, _TIMESTAMP_CODE, _STRING_CODE = 0x81, 0x83, 0xB1
+_TIMESTAMP_CODE, _STRING_CODE = 0x83, 0xB1
 _ANY_TIME_MS = 253_402_300_800_000
 """The end of the calendar: as the time since when sessions were updated it stands for all of them."""
-LIST_LENGTH_MAX = 1_000
-_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def command_for(
@@ -76,9 +83,9 @@ def command_for(
         raise ArgumentError(f"'{request.operation}' needs a map as its body")
     match request.operation.removeprefix("com.microsoft:"):
         case "schedule-message":
-            return SendMessages(path, tuple(read_message(message) for message in _messages(body)))
+            return SendMessages(path, tuple(read_message(message) for message in read_messages(body)))
         case "cancel-scheduled-message":
-            return CancelScheduled(path, _sequences(body))
+            return CancelScheduled(path, read_sequences(body))
         case "peek-message":
             most = _whole_number(body, "message-count")
             if most < 1:
@@ -86,7 +93,7 @@ def command_for(
             return PeekMessages(path, _whole_number(body, "from-sequence-number"), most, _session_or_none(body))
         case "receive-by-sequence-number":
             mode, session_id = _receive_mode(body), _session_or_none(body)
-            return ReceiveDeferred(path, _sequences(body), mode, session_id, None if session_id is None else holder)
+            return ReceiveDeferred(path, read_sequences(body), mode, session_id, None if session_id is None else holder)
         case "update-disposition":
             return SettleMessages(path, _tokens(body), _outcome(body), _session_or_none(body))
         case "renew-lock":
@@ -147,7 +154,7 @@ def _response_for(request: Request, reply: Reply) -> bytes:
         case RulesFound(rules=rules):
             body = {"rules": [{"rule-description": write_rule(rule)} for rule in rules]}
         case Done(sequences=sequences) if sequences:
-            body = {"sequence-numbers": Array(sequences, _LONG_CODE)}
+            body = {"sequence-numbers": Array(sequences, LONG_CODE)}
         case _:
             pass  # done or settled; the other replies are not for requests
     return management_response(request, 200, "OK", body)
@@ -164,25 +171,11 @@ def _message(lent: FoundRow, *, omits_body: bool) -> dict[str, Any]:
 # --- fields ---
 
 
-def _items(body: dict[Any, Any], field: str) -> list[Any]:
-    values = body.get(field)
-    if not isinstance(values, list | Array) or not 1 <= len(values) <= LIST_LENGTH_MAX:
-        raise ArgumentError(f"{field} must be a list of 1 to {LIST_LENGTH_MAX} items")
-    return list(values)
-
-
 def _tokens(body: dict[Any, Any]) -> tuple[bytes, ...]:
-    tokens = _items(body, "lock-tokens")
+    tokens = read_items(body, "lock-tokens")
     if not all(isinstance(token, uuid.UUID) for token in tokens):
         raise ArgumentError("lock-tokens must be uuids")
     return tuple(lock_token_from_uuid(token.bytes) for token in tokens)
-
-
-def _sequences(body: dict[Any, Any]) -> tuple[int, ...]:
-    numbers = _items(body, "sequence-numbers")
-    if not all(isinstance(number, int) and _LONG_MIN <= number <= _LONG_MAX for number in numbers):
-        raise ArgumentError("sequence-numbers must be whole numbers of at most 64 bits")
-    return tuple(dict.fromkeys(int(number) for number in numbers))
 
 
 def _session(body: dict[Any, Any]) -> str:
@@ -198,17 +191,9 @@ def _session_or_none(body: dict[Any, Any]) -> str | None:
 
 def _whole_number(body: dict[Any, Any], field: str) -> int:
     value = body.get(field)
-    if not isinstance(value, int) or isinstance(value, bool) or not _LONG_MIN <= value <= _LONG_MAX:
+    if not isinstance(value, int) or isinstance(value, bool) or not LONG_MIN <= value <= LONG_MAX:
         raise ArgumentError(f"{field} must be a whole number of at most 64 bits, got {value!r:.60}")
     return int(value)
-
-
-def _messages(body: dict[Any, Any]) -> list[bytes]:
-    entries = _items(body, "messages")
-    messages = [entry.get("message") if isinstance(entry, dict) else None for entry in entries]
-    if not all(isinstance(message, bytes) for message in messages):
-        raise ArgumentError("each of the messages must be a map with an encoded message under 'message'")
-    return [message for message in messages if message is not None]
 
 
 def _page(body: dict[Any, Any]) -> tuple[int, int]:

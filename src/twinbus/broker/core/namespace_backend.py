@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import assert_never
 
 from twinbus.broker.core.commands import (
@@ -34,7 +36,7 @@ from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.delivery_format import encode_delivery
 from twinbus.broker.core.management import command_for, response_for
 from twinbus.broker.core.replies import Delivery, Forwarded, MessagesFound, Notice, Reply
-from twinbus.broker.links.backend import EncodedDelivery, ReceiverNotice
+from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReadTransfer, ReceiverNotice
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import Arrival, MessageReader
 from twinbus.broker.operations import (
@@ -94,10 +96,38 @@ class NamespaceBackend:
     ) -> None:
         self._gate.ask(SendMessages(path, arrivals), now_ms, on_reply)
 
+    def send_each(
+        self,
+        path: str,
+        transfers: Sequence[ReadTransfer],
+        now_ms: int,
+        on_reply: Callable[[Sequence[ReadTransfer], Done | Refused], None],
+    ) -> None:
+        """All together: one send and one change set instead of a hundred.
+
+        A send is all or none, so when such a joint one is refused each transfer is sent alone, and gets the reply it
+        would have got.
+        """
+
+        def stored(reply: Done | Refused) -> None:
+            if isinstance(reply, Refused) and len(transfers) > 1:
+                for transfer in transfers:
+                    self.send(path, transfer.arrivals, now_ms, partial(on_reply, (transfer,)))
+            else:
+                on_reply(transfers, reply)
+
+        self.send(path, tuple(chain.from_iterable([transfer.arrivals for transfer in transfers])), now_ms, stored)
+
     # --- receiving ---
 
     def open_receiver(
-        self, receiver: int, path: str, mode: ReceiveMode, now_ms: int, on_reply: Callable[[Done | Refused], None]
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        link: PeerLink,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
     ) -> None:
         self._gate.ask(OpenReceiver(receiver, path, mode), now_ms, on_reply)
 
@@ -108,6 +138,7 @@ class NamespaceBackend:
         mode: ReceiveMode,
         session_id: str | None,
         wait_ms: int,
+        link: PeerLink,
         now_ms: int,
         on_reply: Callable[[SessionAccepted | Refused], None],
     ) -> None:
@@ -127,6 +158,7 @@ class NamespaceBackend:
 
     def settle(
         self,
+        receiver: int,
         path: str,
         tokens: tuple[bytes, ...],
         outcome: SettlementOutcome,
@@ -141,11 +173,17 @@ class NamespaceBackend:
 
     # --- requests ---
 
-    def find_entity(self, path: str, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
+    def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
         self._gate.ask(FindEntity(path), now_ms, on_reply)
 
     def request(
-        self, path: str, request: Request, holder: int | None, now_ms: int, on_response: Callable[[bytes], None]
+        self,
+        path: str,
+        request: Request,
+        connection: int,
+        holder: int | None,
+        now_ms: int,
+        on_response: Callable[[bytes], None],
     ) -> None:
         command = command_for(request, path, holder, self._messages.read)
 
@@ -155,6 +193,9 @@ class NamespaceBackend:
 
         asked: Command[Reply] = command
         self._gate.ask(asked, now_ms, respond)
+
+    def close_connection(self, connection: int, now_ms: int) -> None:
+        """Nothing is kept for a connection as a whole."""
 
     def _count(self, command: RequestCommand, reply: Reply) -> None:
         """Count what a request did; what was refused did nothing."""

@@ -14,6 +14,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Long, Symbol
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
+from twinbus.broker.links.backend import PeerLink
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import (
@@ -41,14 +42,15 @@ LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 WAIT_MS = 65_000
 """How long a link waits for a session if it does not say."""
 WAIT_MS_MAX = 3_600_000
-_TICKS_TO_1970 = 621_355_968_000_000_000
-"""In the service's own unit of time, of which a millisecond has ten thousand."""
+TICKS_PER_MS, TICKS_TO_1970 = 10_000, 621_355_968_000_000_000
+"""The service's own unit of time."""
 
 
 class AttachHandler:
     def __init__(
         self,
         context: ConnectionContext,
+        connection: int,
         faults: FaultGate,
         outgoing: OutgoingDeliveries,
         claims: ClaimBook,
@@ -56,6 +58,7 @@ class AttachHandler:
     ) -> None:
         self._context = context
         self._backend = context.backend
+        self._connection = connection
         self._faults = faults
         self._outgoing = outgoing
         self._claims = claims
@@ -117,7 +120,7 @@ class AttachHandler:
             self._requester_attached(link, RequesterRole(CBS_ADDRESS), Done())
         elif is_management(path):
             attached = partial(self._requester_attached, link, RequesterRole(path.lower()))
-            self._backend.find_entity(managed_entity(path), now_ms, attached)
+            self._backend.find_entity(managed_entity(path), self._connection, now_ms, attached)
         else:
             self._backend.open_sender(path, now_ms, partial(self._sender_opened, link, path))
 
@@ -133,11 +136,12 @@ class AttachHandler:
     def _sender_opened(self, link: ReceivingLink, path: str, reply: SenderOpened | Refused) -> None:
         if isinstance(reply, Refused):
             self._refuse(link, reply.error)
-            return
-        link.context = SenderRole(path, path.lower())
-        limit = self._context.limits.message_bytes_max
-        link.accept(max_message_size=min(limit, reply.message_bytes_max or limit))
-        link.keep_credit = self._context.limits.sender_credit
+        elif link.is_open:
+            link.context = SenderRole(path, path.lower())
+            limit = self._context.limits.message_bytes_max
+            link.accept(max_message_size=min(limit, reply.message_bytes_max or limit))
+            link.keep_credit = self._context.limits.sender_credit
+            self._flush_later()
 
     # --- the peer receives ---
 
@@ -152,12 +156,15 @@ class AttachHandler:
         receiver = self._context.new_receiver(self._outgoing, link)
         link.context = OpeningRole(receiver)
         role = ReceiverRole(path, path.lower(), receiver)
+        peer = PeerLink(self._connection, link.name, link.source.filter if link.source else None, link.properties)
         if request is None:
             opened = partial(self._receiver_opened, link, role, now_ms)
-            self._backend.open_receiver(receiver, path, mode, now_ms, opened)
+            self._backend.open_receiver(receiver, path, mode, peer, now_ms, opened)
         else:
             accepted = partial(self._session_accepted, link, role)
-            self._backend.accept_session(receiver, path, mode, request.session_id, request.wait_ms, now_ms, accepted)
+            self._backend.accept_session(
+                receiver, path, mode, request.session_id, request.wait_ms, peer, now_ms, accepted
+            )
 
     def _receiver_opened(self, link: SendingLink, role: ReceiverRole, now_ms: int, reply: Done | Refused) -> None:
         if link.context != OpeningRole(role.receiver):
@@ -211,7 +218,7 @@ def requested_session(link: SendingLink) -> SessionRequest | None:
 
 def accept_session(link: SendingLink, session_id: str, locked_until_ms: int) -> None:
     """Answer an attach: the filter names the session, a property says how long it is locked."""
-    ticks = locked_until_ms * 10_000 + _TICKS_TO_1970
+    ticks = locked_until_ms * TICKS_PER_MS + TICKS_TO_1970
     filters = {**(link.source.filter or {}), Symbol(SESSION_FILTER): session_id} if link.source else None
     source = replace(link.source, filter=filters) if link.source else None
     link.accept(source=source, properties={Symbol(LOCKED_UNTIL): Long(ticks)})

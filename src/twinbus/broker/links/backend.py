@@ -1,18 +1,20 @@
 """The back end of links: whatever stores the messages that are sent and delivers those that are received.
 
 Links know rights, limits, faults and AMQP; they ask a back end for everything else. The embedded namespace is one
-(`core/namespace_backend.py`). A request carries its continuation as an argument: it is called once, at once or later,
-when the result is durable. Requests without one need no answer. Nothing here raises for what a peer sends, except
-`request`.
+(`core/namespace_backend.py`), the proxy another (`proxy/backend.py`). A request carries its continuation as an
+argument: it is called once, at once or later, when the result is durable. Requests without one need no answer. Nothing
+here raises for what a peer sends, except `request`.
 
 Deliveries go the other way: a back end passes them to `ConnectionContext.notify`, with the number of the receiver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.performatives import Fields
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import (
@@ -28,12 +30,29 @@ from twinbus.broker.operations import (
 )
 
 
+class ReadTransfer(NamedTuple):
+    """One transfer of a peer, and the messages in it."""
+
+    event: TransferArrived
+    arrivals: tuple[Arrival, ...]
+
+
 class EncodedDelivery(NamedTuple):
     """A message for a receiver. Without a token it is already removed (receive-and-delete)."""
 
     receiver: int
     payload: bytes
     token: bytes | None
+
+
+class PeerLink(NamedTuple):
+    """The link of a receiver as its application asked for it: a back end may have to open the same one elsewhere."""
+
+    connection: int
+    """The application's connection; numbers are never reused."""
+    name: str
+    filters: Fields | None = None
+    properties: Fields | None = None
 
 
 ReceiverNotice = EncodedDelivery | ReceiverDrained | ReceiverLost
@@ -47,7 +66,7 @@ class Backend(Protocol):
         """Taken in and not durable yet, of all connections together."""
 
     def messages_per_send(self, path: str) -> int | None:
-        """How many messages of several transfers one `send` may have; None: any number."""
+        """How many messages several transfers may have that are sent together; None: any number."""
 
     # --- sending ---
 
@@ -59,10 +78,28 @@ class Backend(Protocol):
     ) -> None:
         """Store these messages, all or none."""
 
+    def send_each(
+        self,
+        path: str,
+        transfers: Sequence[ReadTransfer],
+        now_ms: int,
+        on_reply: Callable[[Sequence[ReadTransfer], Done | Refused], None],
+    ) -> None:
+        """Store these transfers, each of them all or none, in their order.
+
+        `on_reply` is called with some of them at a time, with consecutive ones if possible: each is answered once.
+        """
+
     # --- receiving ---
 
     def open_receiver(
-        self, receiver: int, path: str, mode: ReceiveMode, now_ms: int, on_reply: Callable[[Done | Refused], None]
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        link: PeerLink,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
     ) -> None: ...
 
     def accept_session(
@@ -72,6 +109,7 @@ class Backend(Protocol):
         mode: ReceiveMode,
         session_id: str | None,
         wait_ms: int,
+        link: PeerLink,
         now_ms: int,
         on_reply: Callable[[SessionAccepted | Refused], None],
     ) -> None:
@@ -93,6 +131,7 @@ class Backend(Protocol):
 
     def settle(
         self,
+        receiver: int,
         path: str,
         tokens: tuple[bytes, ...],
         outcome: SettlementOutcome,
@@ -102,13 +141,24 @@ class Backend(Protocol):
 
     # --- requests to `<entity>/$management` ---
 
-    def find_entity(self, path: str, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
-        """Ask whether an entity exists: then requests can be sent to it."""
+    def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
+        """Ask whether an entity exists: then requests of this connection can be sent to it."""
 
     def request(
-        self, path: str, request: Request, holder: int | None, now_ms: int, on_response: Callable[[bytes], None]
+        self,
+        path: str,
+        request: Request,
+        connection: int,
+        holder: int | None,
+        now_ms: int,
+        on_response: Callable[[bytes], None],
     ) -> None:
         """Carry out a request; raises a `NamespaceError` or `AmqpError` if it is not understood.
 
         `holder` is the receiver of the same connection that has the session the request is about; 0: it has none.
         """
+
+    # --- connections ---
+
+    def close_connection(self, connection: int, now_ms: int) -> None:
+        """The connection is gone; its receivers were closed before. Also called for one that asked for nothing."""

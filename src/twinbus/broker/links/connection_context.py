@@ -62,6 +62,7 @@ class ConnectionContext:
         """Those that have something to send to their peer."""
         self._receivers: dict[int, tuple[OutgoingDeliveries, SendingLink]] = {}
         self._numbers = count(1)
+        self._connection_numbers = count(1)
         self._loss_ms = self._losses = 0
         """When the last portion of receivers that lose their entity is detached, and how many are in it."""
 
@@ -69,6 +70,10 @@ class ConnectionContext:
         number = next(self._numbers)
         self._receivers[number] = (outgoing, link)
         return number
+
+    def new_connection(self) -> int:
+        """A number for one more connection."""
+        return next(self._connection_numbers)
 
     @property
     def receivers(self) -> int:

@@ -34,12 +34,15 @@ from twinbus.broker.links.link_roles import CBS_ADDRESS, OpeningRole, ReceiverRo
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
 from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
+from twinbus.broker.message import BATCH_FORMAT
 from twinbus.errors import Unauthorized
 
 REQUESTS_AT_ONCE = 4
 """Of one peer; the next one is read when one of them is answered."""
 MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then the rest waits until some are."""
+SMALL_AT_ONCE, SMALL_BYTES = 16, 4 * 1024
+"""As many messages of this size are taken without looking whether it is enough."""
 
 
 def outlasts_connection(event: Event) -> bool:
@@ -63,15 +66,24 @@ class LinkDispatcher:
         """
         self._connection = connection
         self._context = context
+        self._number = context.new_connection()
         self.flush = flush
         self._faults = FaultGate(context.faults, context.delayed, drop, context.report_busy)
         self._incoming = IncomingDeliveries(context, self._faults, self._flush_later)
         self.outgoing = OutgoingDeliveries(context, self._faults, self._flush_later, flush)
         self._claims = ClaimBook()
         self._nodes = RequestNodes(
-            context, self._faults, self._incoming, self._claims, self.outgoing.holder_of, self._flush_later
+            context,
+            self._number,
+            self._faults,
+            self._incoming,
+            self._claims,
+            self.outgoing.holder_of,
+            self._flush_later,
         )
-        self._attach = AttachHandler(context, self._faults, self.outgoing, self._claims, self._flush_later)
+        self._attach = AttachHandler(
+            context, self._number, self._faults, self.outgoing, self._claims, self._flush_later
+        )
 
     @property
     def is_authenticated(self) -> bool:
@@ -86,7 +98,7 @@ class LinkDispatcher:
     @property
     def unwritten_bytes(self) -> int:
         """Sent by this peer, taken in, and not yet written or refused."""
-        return self._incoming.share.unwritten_bytes
+        return self._incoming.unwritten_bytes
 
     @property
     def has_enough_to_do(self) -> bool:
@@ -94,23 +106,31 @@ class LinkDispatcher:
 
         Others wait for the same disk, behind everything that was accepted before.
         """
-        share = self._incoming.share
         return (
             self._nodes.unanswered >= REQUESTS_AT_ONCE
-            or share.unwritten_messages >= MESSAGES_AT_ONCE
-            or share.unwritten_bytes >= BYTES_AT_ONCE
+            or self._incoming.unwritten_messages >= MESSAGES_AT_ONCE
+            or self._incoming.unwritten_bytes >= BYTES_AT_ONCE
         )
 
     def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = lambda: False) -> list[Event]:
-        """Act on events until `is_enough`; what is left comes before all else the next time."""
-        number = 0
-        while number < len(events) and not is_enough():
+        """Act on events until `is_enough`; what is left comes before all else the next time.
+
+        That is asked after each of them, but only now and then after small messages: asking is half the work of one.
+        """
+        number = unasked = 0
+        while number < len(events):
+            if not unasked:
+                if is_enough():
+                    break
+                unasked = SMALL_AT_ONCE
             event = events[number]
             if type(event) is TransferArrived:
                 if self._transfer(event, now_ms):
                     number += 1
+                unasked = unasked - 1 if self._is_little(event) else 0
                 continue
             number += 1
+            unasked = 0
             self._incoming.send_gathered(now_ms)  # what was sent before comes first
             handler = self._HANDLERS.get(type(event))
             if handler is not None:
@@ -125,6 +145,7 @@ class LinkDispatcher:
         for link in [link for session in self._connection.sessions for link in session.links]:
             self._forget(link, now_ms)
             link.context = None  # what waited there for the peer can be large
+        self._context.backend.close_connection(self._number, now_ms)
 
     def _flush_later(self) -> None:
         self._context.unflushed.add(self)
@@ -192,6 +213,11 @@ class LinkDispatcher:
         if type(role) is RequesterRole:
             self._nodes.take(event, role.address, now_ms)
         return True
+
+    def _is_little(self, event: TransferArrived) -> bool:
+        """Whether taking it was hardly any work: a small message that was put to others."""
+        is_small = len(event.payload) <= SMALL_BYTES and event.message_format != BATCH_FORMAT
+        return is_small and type(event.link.context) is SenderRole and self._incoming.is_gathering
 
     def _credit(self, event: CreditChanged, now_ms: int) -> None:
         if not event.link.attached:

@@ -1,20 +1,19 @@
 """Messages in, on one connection: transfers become sends, and their results become dispositions.
 
-Transfers that were read from the socket together are stored together: one send, one change set and one disposition
-instead of a hundred. A send is all or none, so when such a joint one is refused each transfer is sent alone, and gets
-the outcome it would have got.
+Transfers that were read from the socket together are handed over together, and those that are accepted together are
+settled together: one call and one disposition instead of a hundred.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED, Outcome
 from twinbus.broker.faults.decisions import PROCEED, Proceed
+from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
@@ -23,14 +22,6 @@ from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.message import BATCH_FORMAT, Arrival, unpack_batch
 from twinbus.broker.operations import Done, Operation, Refused
 from twinbus.errors import AmqpError, NamespaceError, ServerBusy
-
-
-class ReadTransfer(NamedTuple):
-    """One transfer and the messages in it."""
-
-    event: TransferArrived
-    arrivals: tuple[Arrival, ...]
-
 
 MESSAGES_PER_PART = 100
 """Messages of a batch that are read at once, in about 1 ms; between parts it may be another connection's turn."""
@@ -57,7 +48,22 @@ class IncomingDeliveries:
         self._gathered: list[ReadTransfer] = []
         """Transfers on links of `_role` that are sent together."""
         self._gathered_messages = self._gathered_messages_max = 0
+        self._gathered_bytes = 0
         self._reading: PartlyReadBatch | None = None
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Taken in, and not yet written or refused."""
+        return self.share.unwritten_bytes + self._gathered_bytes
+
+    @property
+    def unwritten_messages(self) -> int:
+        return self.share.unwritten_messages + self._gathered_messages
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether one more message is only put to others, and not sent at once."""
+        return 0 < self._gathered_messages < self._gathered_messages_max
 
     def take(self, event: TransferArrived, role: SenderRole, now_ms: int) -> bool:
         """Store what was sent, with what follows it, at the next `send_gathered`; answer when it is durable.
@@ -68,9 +74,6 @@ class IncomingDeliveries:
             if role is not self._role:
                 self.send_gathered(now_ms)
                 self._role = role
-            if not self._gathered:
-                most = self._backend.messages_per_send(role.path)
-                self._gathered_messages_max = self._context.limits.batch_messages_max if most is None else most
             return self._gather(event, role, now_ms)
         self.send_gathered(now_ms)
         decision = self._faults.decide(Operation.SEND, role.path, now_ms)
@@ -82,7 +85,8 @@ class IncomingDeliveries:
 
     def _gather(self, event: TransferArrived, role: SenderRole, now_ms: int) -> bool:
         try:
-            self.check_load(role.path)
+            if not self._gathered:
+                self._begin_gathering(role.path)
             arrivals = self._read_part(event)
         except (NamespaceError, AmqpError) as error:
             self._reading = None
@@ -94,27 +98,29 @@ class IncomingDeliveries:
             self.send_gathered(now_ms)
         self._gathered.append(ReadTransfer(event, arrivals))
         self._gathered_messages += len(arrivals)
-        self.count_unwritten(len(event.payload), len(arrivals))
+        self._gathered_bytes += len(event.payload)
         return True
+
+    def _begin_gathering(self, path: str) -> None:
+        """Once for all that is gathered: whoever calls `take` bounds how much that is."""
+        self.check_load(path)
+        most = self._backend.messages_per_send(path)
+        self._gathered_messages_max = self._context.limits.batch_messages_max if most is None else most
 
     def send_gathered(self, now_ms: int) -> None:
         """Store what was taken since the last time."""
         role, sent = self._role, self._gathered
         if sent and role is not None:
-            self._gathered, self._gathered_messages = [], 0
-            arrivals = tuple(chain.from_iterable([each.arrivals for each in sent]))
-            self._backend.send(role.path, arrivals, now_ms, partial(self._stored_together, sent, role, now_ms))
+            self.count_unwritten(self._gathered_bytes, self._gathered_messages)
+            self._gathered, self._gathered_messages, self._gathered_bytes = [], 0, 0
+            self._backend.send_each(role.path, sent, now_ms, partial(self._answer, role))
 
-    def _stored_together(self, sent: list[ReadTransfer], role: SenderRole, now_ms: int, reply: Done | Refused) -> None:
-        if isinstance(reply, Refused) and len(sent) > 1:
-            for event, arrivals in sent:
-                stored = partial(self._stored, event, role.entity, arrivals, PROCEED, now_ms)
-                self._backend.send(role.path, arrivals, now_ms, stored)
-        elif isinstance(reply, Refused):
-            self._stored(sent[0].event, role.entity, sent[0].arrivals, PROCEED, now_ms, reply)
+    def _answer(self, role: SenderRole, sent: Sequence[ReadTransfer], reply: Done | Refused) -> None:
+        self.share.remove(sum([len(each.event.payload) for each in sent]), sum([len(each.arrivals) for each in sent]))
+        if isinstance(reply, Refused):
+            for event, _ in sent:
+                self.settle(event, rejection(reply.error))
         else:
-            written = sum([len(each.event.payload) for each in sent])
-            self.share.remove(written, sum([len(each.arrivals) for each in sent]))
             self._context.meter.count_sends(role.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 

@@ -75,8 +75,8 @@ def managed_entity(path: str) -> str:
 
 
 def need_of(link: Link) -> tuple[str, Right | None]:
-    """The entity a link is about, and the right it needs; None: any right, since each request is checked."""
+    """What a link is about, and the right it needs; None: any right, since each request is checked."""
     path = path_of(link)
     if is_management(path):
-        return managed_entity(path), None
+        return path, None
     return path, Right.SEND if isinstance(link, ReceivingLink) else Right.LISTEN

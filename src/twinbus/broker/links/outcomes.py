@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Outcome, Received, Rejected, Released
+from twinbus.amqp.types import Symbol
 from twinbus.broker.operations import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -49,6 +50,27 @@ def outcome_of(outcome: Outcome | None, *, is_final: bool) -> SettlementOutcome 
             return Release() if is_final else None
         case _:
             assert_never(outcome)
+
+
+def settling_outcome(outcome: SettlementOutcome) -> Outcome:
+    """The outcome that says the same on the wire: what `outcome_of` reads as this."""
+    match outcome:
+        case Complete():
+            return ACCEPTED
+        case Release():
+            return RELEASED
+        case Abandon(properties):
+            return Modified(delivery_failed=True, message_annotations=_as_annotations(properties))
+        case Defer(properties):
+            return Modified(undeliverable_here=True, message_annotations=_as_annotations(properties))
+        case DeadLetter(properties):
+            return Rejected(Error(DEAD_LETTER_CONDITION, None, _as_annotations(properties)))
+        case _:
+            assert_never(outcome)
+
+
+def _as_annotations(properties: dict[str, Any] | None) -> dict[Any, Any] | None:
+    return {Symbol(name): value for name, value in properties.items()} if properties else None
 
 
 def _reasons(error: Error | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from twinbus.amqp.events import CreditChanged, DispositionArrived
 from twinbus.amqp.sending_link import SendingLink
+from twinbus.amqp.serial import ranges
 from twinbus.broker.faults.decisions import Drop, Ignore, Proceed, Refuse
 from twinbus.broker.links.backend import EncodedDelivery, ReceiverNotice
 from twinbus.broker.links.connection_context import ConnectionContext
@@ -234,7 +235,7 @@ class OutgoingDeliveries:
         def settled(reply: Settled | Refused) -> None:
             self._faults.call_later(delay_ms, now_ms, partial(self._settled, event, link, reply))
 
-        self._backend.settle(role.path, tokens, outcome, now_ms, None if event.settled else settled)
+        self._backend.settle(role.receiver, role.path, tokens, outcome, now_ms, None if event.settled else settled)
 
     def _settled(self, event: DispositionArrived, link: SendingLink, reply: Settled | Refused) -> None:
         """Answer a settlement: the same outcome means yes."""
@@ -243,10 +244,12 @@ class OutgoingDeliveries:
             return
         if not link.attached:
             return
-        yes = confirmation_of(event.outcome)
-        for delivery_id, token in event.deliveries:
-            error = reply.failures.get(token)
-            link.settle(delivery_id, delivery_id, yes if error is None else rejection(error))
+        yes, failures = confirmation_of(event.outcome), reply.failures
+        for first, last in ranges([delivery_id for delivery_id, token in event.deliveries if token not in failures]):
+            link.settle(first, last, yes)
+        for delivery_id, token in event.deliveries if failures else ():
+            if token in failures:
+                link.settle(delivery_id, delivery_id, rejection(failures[token]))
         self._flush_later()
 
     def _refuse(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
+from twinbus.amqp.rewriting import pair_offsets
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Int, Symbol
 from twinbus.errors import AmqpError, DecodeError, NamespaceError, TwinbusError
@@ -17,19 +18,27 @@ class Request(NamedTuple):
     operation: str
     properties: dict[Any, Any]
     body: Any
+    payload: bytes = b""
+    """The message itself, as it was sent."""
 
 
 def read_request(payload: bytes, elements_max: int) -> Request:
-    """Raises `DecodeError` if it is not a request, or has more values than `elements_max`: decoded they are large."""
+    """Raises `DecodeError` if it is not a request, or has more values than `elements_max`: decoded they are large.
+
+    Nor is it one if a property is in it twice: a proxy would check one operation, and its primary carry out another.
+    """
     layout = sections.walk(payload)
     sections.check_elements(payload, layout, elements_max)
     message_id, reply_to = sections.read_properties(payload, layout, (PropertyField.MESSAGE_ID, PropertyField.REPLY_TO))
     properties = sections.read_application_properties(payload, layout)
+    span = layout.application_properties
+    if span is not None and len(pair_offsets(payload, span)) != 2 * len(properties) + 1:
+        raise DecodeError("a request has one of its application properties twice")
     operation = properties.get("operation")
     if not isinstance(operation, str):
         raise DecodeError("a request needs the application property 'operation'")
     body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
-    return Request(message_id, reply_to if isinstance(reply_to, str) else None, operation, properties, body)
+    return Request(message_id, reply_to if isinstance(reply_to, str) else None, operation, properties, body, payload)
 
 
 def write_response(request: Request, properties: dict[str, Any], body: Any) -> bytes:

@@ -31,8 +31,11 @@ _MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
 
 
 def right_for_operation(name: str) -> Right:
-    """The right that a request to `$management` needs; `com.microsoft:` in front of its name does not matter."""
-    operation = name.removeprefix("com.microsoft:")
+    """The right that a request to `$management` needs; `com.microsoft:` in front of its name does not matter.
+
+    Nor do capital letters: a proxy passes requests on to a namespace that may not care about them.
+    """
+    operation = name.lower().removeprefix("com.microsoft:")
     if operation in _SEND_OPERATIONS:
         return Right.SEND
     return Right.MANAGE if operation in _MANAGE_OPERATIONS else Right.LISTEN
@@ -86,6 +89,7 @@ class RequestNodes:
     def __init__(
         self,
         context: ConnectionContext,
+        connection: int,
         faults: FaultGate,
         incoming: IncomingDeliveries,
         claims: ClaimBook,
@@ -94,6 +98,7 @@ class RequestNodes:
     ) -> None:
         """`holder_of` gives the receiver of this connection that has a session of an entity; 0: none."""
         self._context = context
+        self._connection = connection
         self._authority = context.authority
         self._faults = faults
         self._incoming = incoming
@@ -132,7 +137,8 @@ class RequestNodes:
             self._respond(session, address, request, failure_response(request, error))
 
         try:
-            self._claims.check(path, right_for_operation(request.operation), now_ms)
+            # A token for the node alone is enough: that is all some clients have put.
+            self._claims.check(address, right_for_operation(request.operation), now_ms)
             decision = self._faults.decide_request(request.operation, path, now_ms)
             if isinstance(decision, Proceed):
                 self._carry_out(session, address, request, decision, now_ms)
@@ -161,7 +167,7 @@ class RequestNodes:
                 self._faults.call_later(decision.delay_ms, now_ms, send)
 
         try:
-            self._context.backend.request(path, request, holder, now_ms, respond)
+            self._context.backend.request(path, request, self._connection, holder, now_ms, respond)
         except (NamespaceError, AmqpError):
             done()
             raise

@@ -248,8 +248,9 @@ class UnreadWatch:
 
 
 def _address(sock: socket.socket) -> str:
-    """The address of the peer's machine."""
+    """The address of the peer's machine; empty if it is this process."""
     try:
-        return str(sock.getpeername()[0])
+        name = sock.getpeername()
     except OSError:  # it is gone already
         return ""
+    return str(name[0]) if name else ""

@@ -12,7 +12,7 @@ from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.outcomes import Error
 from twinbus.amqp.performatives import DROPS_PINGS
-from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
+from twinbus.amqp.sasl import ANONYMOUS, CBS, PLAIN, ServerSasl
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
@@ -31,8 +31,12 @@ class AmqpServer:
         *,
         after_action: Callable[[], None],
         between_steps: Callable[[], None],
+        capabilities: Callable[[], tuple[str, ...]] = lambda: (DROPS_PINGS,),
     ) -> None:
-        """`after_action` is called whenever input was processed; `between_steps` does what should not wait for that."""
+        """`after_action` is called whenever input was processed; `between_steps` does what should not wait for that.
+
+        `capabilities` are offered to every peer that connects.
+        """
         self.context = context
         self.clock = context.clock
         self.limits = limits
@@ -45,18 +49,19 @@ class AmqpServer:
         once. Loops must not share it: each runs on a thread of its own, and one would overwrite what the other reads.
         """
         self._container_id = container_id
+        self._capabilities = capabilities
         self._loop = asyncio.get_running_loop()
         self.turns = Turns(self._loop.time, self._call_next_turn, between_steps)
 
     def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection:
-        mechanisms = (ANONYMOUS, PLAIN) if takes_passwords else (ANONYMOUS,)
+        mechanisms = (ANONYMOUS, CBS, PLAIN) if takes_passwords else (ANONYMOUS, CBS)
         return Connection(
             role=Role.SERVER,
             container_id=self._container_id,
             sasl=ServerSasl(mechanisms, check_plain=self.context.authority.knows),
             limits=self.limits.of_a_connection(self.context.limits.message_bytes_max),
             account=account,
-            offered_capabilities=(DROPS_PINGS,),
+            offered_capabilities=self._capabilities(),
         )
 
     # --- back-pressure ---

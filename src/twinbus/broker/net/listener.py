@@ -166,7 +166,7 @@ class Listener:
             except OSError as error:
                 self._pause_accepting(listening, error)
                 return
-            self._add(sock)
+            self.add(sock)
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
         """No more files, most likely: asking again at once would only burn the processor."""
@@ -178,13 +178,15 @@ class Listener:
         if self._is_listening and listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _add(self, sock: socket.socket) -> None:
+    def add(self, sock: socket.socket) -> None:
+        """Take in a connection that was accepted, or that came another way than through the port."""
         excess = len(self.connections) - self.limits.connections
         if excess >= EXCESS_MAX:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms for company
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms for company
         connection = AcceptedConnection(sock, self, is_excess=excess >= 0)
         self.connections.add(connection)
         if self._is_dropping():

@@ -24,7 +24,7 @@ from twinbus.broker.net.certificates import (
     temporary_identity,
 )
 from twinbus.errors import OptionsError, StoreError, TwinbusError
-from twinbus.options import NamespaceOptions
+from twinbus.options import EndpointOptions
 
 logger = logging.getLogger("twinbus.namespace")
 
@@ -32,7 +32,7 @@ CHECK_EVERY = timedelta(hours=12)
 """How often a running server looks whether its certificate is to be renewed, or was replaced by its owner."""
 
 
-def open_tls(options: NamespaceOptions, port: int, now: datetime) -> Tls:
+def open_tls(options: EndpointOptions, port: int, now: datetime) -> Tls:
     """TLS as these options want it; raises `OptionsError` or `StoreError`."""
     certificate, key, names = options.cert, options.key_file, server_names(options.host)
     if certificate is not None and key is not None:

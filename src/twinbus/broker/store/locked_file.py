@@ -37,12 +37,36 @@ class LockedFile:
             refuse_foreign_link(self.path.with_name(self.path.name + suffix))
         self._lock = open_own(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT)
         try:
-            _hold(self._lock, self.path)
+            _hold(self._lock, f"the store {self.path}")
             check_is_store(self.path)
             is_new = not self.path.exists()
             os.close(open_own(self.path, os.O_RDWR | os.O_CREAT))  # SQLite accepts an empty file as a new database
             if is_new:
                 sync_path(directory)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class FolderLock:
+    """A folder that one process uses at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        self._lock: int | None = None
+
+    def claim(self) -> None:
+        """Raises `StoreInUse` if another process uses the folder, or `OSError`."""
+        refuse_foreign_link(self._path)
+        self._lock = open_own(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            _hold(self._lock, f"the folder {self._path.parent}")
         except BaseException:
             self.release()
             raise
@@ -63,11 +87,11 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
-def _hold(lock: int, path: Path) -> None:
+def _hold(lock: int, what: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(lock, 32).decode("ascii", "replace").strip()
-        raise StoreInUse(f"the store {path} is in use by process {holder or 'unknown'}") from None
+        raise StoreInUse(f"{what} is in use by process {holder or 'unknown'}") from None
     os.truncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())

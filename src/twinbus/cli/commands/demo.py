@@ -25,6 +25,12 @@ def demo(
         bool,
         typer.Option("--fast", help="Without Spark: the syphon brings the backlog home; no report."),
     ] = False,
+    proxy: Annotated[
+        bool,
+        typer.Option(
+            "--proxy", help="With a proxy between: the application is the official client, and knows nothing of pairs."
+        ),
+    ] = False,
     messages: Annotated[int, typer.Option(metavar="N", help="How many messages are sent: 50 to 5000.")] = 1_200,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"Where the report goes.  [default: {REPORT}]")
@@ -45,6 +51,7 @@ def demo(
     Examples:
       twinbus demo
       twinbus demo --fast
+      twinbus demo --fast --proxy
       twinbus demo --messages 200 --report report.html --json
     """
     place = _place_of_report(fast, report)
@@ -55,7 +62,7 @@ def demo(
     # the processes of the demo end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    outcome = demo_screen.follow(run_demo(messages, place), sys.stderr if as_json else sys.stdout)
+    outcome = demo_screen.follow(run_demo(messages, place, with_proxy=proxy), sys.stderr if as_json else sys.stdout)
     say(result_json(outcome) if as_json else demo_screen.result_text(outcome))
     if not outcome.is_good:
         raise typer.Exit(1)

@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
-from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
+from twinbus.cli.commands.serve import DEFAULT_ADDRESS
 from twinbus.cli.completion import named_in, namespaces_in, one_of
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, note, say
+from twinbus.cli.server_arguments import DEFAULT_DATA
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.units import parse_duration
 

@@ -31,7 +31,9 @@ def pair(
     syphon: Annotated[
         bool,
         typer.Option(
-            "--syphon", help="Prove what a syphon needs, Listen on the backlog queues; Send there is tried and shown."
+            "--syphon",
+            help="A syphon runs with these keys: prove what it needs, Listen on the backlog queues; Send there is "
+            "tried and shown.",
         ),
     ] = False,
     entity: Annotated[

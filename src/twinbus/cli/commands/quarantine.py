@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -48,11 +49,16 @@ Reason = Annotated[
     ),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+OneSpool = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="One folder of a spool, e.g. /var/spool/shop/1, not the backlog."),
+]
 
 
 def list_messages(
     namespaces: PairArguments,
     backlog: BacklogArguments,
+    spool_folder: OneSpool = None,
     reason: Reason = None,
     timeout: Timeout = "15s",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON lines: a message each.")] = False,
@@ -66,7 +72,7 @@ def list_messages(
       twinbus syphon quarantine list
       twinbus syphon quarantine list --reason TwinbusExpired --json
     """
-    place = _place(namespaces, backlog, timeout)
+    place = _place(namespaces, backlog, timeout, spool_folder)
     with ProgressBar("looking"):
         found = place.do(_list)
     wanted = [each for each in found if reason is None or each.reason == reason]
@@ -85,6 +91,7 @@ def show(
     ],
     namespaces: PairArguments,
     backlog: BacklogArguments,
+    spool_folder: OneSpool = None,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +103,7 @@ def show(
       twinbus syphon quarantine show 0/17 --json
     """
     wanted = parse_number(number)
-    place = _place(namespaces, backlog, timeout)
+    place = _place(namespaces, backlog, timeout, spool_folder)
     with ProgressBar("looking"):
         found = place.do(lambda quarantine: quarantine.show(*wanted))
     if found is None:
@@ -114,6 +121,7 @@ def redrive(
     namespaces: PairArguments,
     backlog: BacklogArguments,
     numbers: Numbers = None,
+    spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
     ledger: LedgerFolder = None,
@@ -132,7 +140,7 @@ def redrive(
     choice = choice_of(numbers or (), reason, everything=everything)
     here, there = namespaces.both()
     attempt_s = timeout_s(timeout)
-    place = QuarantinePlace(there, backlog.name_of(here), backlog.queues, attempt_s)
+    place = QuarantinePlace(there, backlog.name_of(here), backlog.queues, attempt_s, spool_folder)
     with record_in(ledger) as book, ProgressBar("sending home"):
         result = place.do(lambda quarantine: quarantine.redrive(here.dial(attempt_s), choice), book)
     _show_result(result, numbers or (), "sent home", as_json=as_json)
@@ -142,6 +150,7 @@ def discard(
     namespaces: PairArguments,
     backlog: BacklogArguments,
     numbers: Numbers = None,
+    spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
     ledger: LedgerFolder = None,
@@ -164,7 +173,7 @@ def discard(
     choice = choice_of(numbers or (), reason, everything=everything)
     if everything and not yes and not can_ask():
         raise OptionsError("--all throws away everything in quarantine for good: say --yes where nobody can be asked")
-    place = _place(namespaces, backlog, timeout)
+    place = _place(namespaces, backlog, timeout, spool_folder)
     if everything and not yes:
         _ask_first(place)
     with record_in(ledger) as book, ProgressBar("throwing away"):
@@ -172,8 +181,8 @@ def discard(
     _show_result(result, numbers or (), "thrown away", as_json=as_json)
 
 
-def _place(namespaces: PairArguments, backlog: BacklogArguments, timeout: str) -> QuarantinePlace:
-    return QuarantinePlace(*namespaces.secondary_and_name(backlog), backlog.queues, timeout_s(timeout))
+def _place(namespaces: PairArguments, backlog: BacklogArguments, timeout: str, spool: Path | None) -> QuarantinePlace:
+    return QuarantinePlace(*namespaces.secondary_and_name(backlog), backlog.queues, timeout_s(timeout), spool)
 
 
 def _ask_first(place: QuarantinePlace) -> None:
@@ -216,6 +225,8 @@ class QuarantinePlace(NamedTuple):
     primary_name: str
     queue_count: int
     attempt_s: float
+    spool: Path | None = None
+    """A folder of a spool that is meant instead."""
 
     def do(self, act: Callable[[Quarantine], Awaitable[Result]], ledger: Ledger | None = None) -> Result:
         """The result of `act`. Raises `TwinbusError` if there is no backlog queue."""
@@ -226,10 +237,35 @@ class QuarantinePlace(NamedTuple):
         from twinbus.syphon.quarantine import Quarantine
         from twinbus.syphon.queue_discovery import QueueDiscovery
 
+        if self.spool is not None:
+            return await self._do_in_spool(self.spool, act)
         dial, name, count = self.secondary.dial(self.attempt_s), self.primary_name, self.queue_count
         queues = require_queues(name, await QueueDiscovery(dial, name, count, attempt_s=self.attempt_s).search())
         async with Quarantine(dial, name, count, queues=queues, attempt_s=self.attempt_s, ledger=ledger) as quarantine:
             return await act(quarantine)
+
+    async def _do_in_spool(self, path: Path, act: Callable[[Quarantine], Awaitable[Result]]) -> Result:
+        """Nothing of it is recorded as an operation of a namespace: it is none."""
+        from twinbus.spool.folder import SpoolDirectory
+        from twinbus.spool.open_spool import OpenSpool, Ways
+        from twinbus.syphon.quarantine import Quarantine
+
+        directory = SpoolDirectory(path.absolute().parent, self.primary_name)
+        directory.open_existing()
+        folder, dial = directory.take_one(path.absolute()), self.secondary.dial(self.attempt_s)
+        ways = Ways(primary_name=self.primary_name, primary=dial, secondary=dial)
+        spool = OpenSpool(folder, ways, bytes_max=0)
+        try:
+            await spool.open()
+        except BaseException:
+            folder.release()
+            raise
+        try:
+            name, queues = self.primary_name, spool.queue_indexes
+            async with Quarantine(spool.dial, name, len(queues), queues=queues, attempt_s=self.attempt_s) as quarantine:
+                return await act(quarantine)
+        finally:
+            await spool.close()
 
 
 async def _list(quarantine: Quarantine) -> list[QuarantinedMessage]:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
-import resource
-import signal
-import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import typer
 
 from twinbus.cli.arguments import ArgumentGroup, option
-from twinbus.cli.completion import named_in
-from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
+from twinbus.cli.credentials import parse_rules, read_issuer
 from twinbus.cli.output import json_text, note
-from twinbus.cli.signals import on_signals
-from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
+from twinbus.cli.server_arguments import (
+    DEFAULT_DATA,
+    DataArguments,
+    KeyArguments,
+    ServerLimitArguments,
+    TlsArguments,
+)
+from twinbus.cli.serving import address_hints, prepare_process, rule_connection_strings, until_signal
 from twinbus.errors import OptionsError, TwinbusError
-from twinbus.plain_text import LogLines, RateLimit
 
 if TYPE_CHECKING:
     from twinbus.broker.auth.access_rules import AccessRule
@@ -37,20 +34,12 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 5672
 DEFAULT_ADDRESS = f"local:{DEFAULT_PORT}"
 Inventory: TypeAlias = "dict[str, tuple[Creation, ...]]"
-DEFAULT_DATA = Path(".twinbus")
 FIRST_QUEUE = "orders"
 """Made when nothing was asked for and nothing is there: a namespace without a queue is of no use to a newcomer."""
 
-SWITCH_S = 0.0001
-"""How long one thread of Python keeps the others waiting. A commit takes a handful of such waits while the event loop
-is busy: with Python's usual 5 ms, everybody's messages would wait for them."""
-OTHER_FILES = 256
-"""Open files of a process beside its connections, generously."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class StorageArguments(ArgumentGroup):
-    panel: ClassVar[str] = "Storage"
+class StorageArguments(DataArguments):
     data: Path | None = option(
         None, "DIR", f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]"
     )
@@ -63,35 +52,13 @@ class StorageArguments(ArgumentGroup):
     )
 
     def __post_init__(self) -> None:
-        if self.data is not None and str(self.data) in ("", "."):
-            raise OptionsError("--data takes a folder of its own, e.g. ./bus, not the current one")
-        if self.memory and self.data is not None:
-            raise OptionsError("--memory and --data exclude each other: choose one")
+        super().__post_init__()
         if self.ledger is not None and str(self.ledger) in ("", "."):
             raise OptionsError("--ledger takes a folder of its own, e.g. ./ledger, not the current one")
 
-    @property
-    def folder(self) -> Path | None:
-        return None if self.memory else self.data or DEFAULT_DATA
-
 
 @dataclass(frozen=True, kw_only=True)
-class AccessArguments(ArgumentGroup):
-    panel: ClassVar[str] = "Keys and tokens"
-    key: str | None = option(
-        None,
-        "KEY",
-        "The access key of the namespaces; rather set TWINBUS_KEY, which the process list does not show.  "
-        "[default: made once and kept with the data]",
-        envvar="TWINBUS_KEY",
-        show_envvar=False,
-    )
-    rule: list[str] | None = option(
-        None,
-        "NAME:RIGHTS",
-        "Another key for each namespace, e.g. reader:Listen or app:Send+Listen; it is made once and kept with "
-        "the data, or given as NAME:RIGHTS:KEY. Repeat for more.",
-    )
+class AccessArguments(KeyArguments):
     jwt_issuer: list[Path] | None = option(
         None,
         "FILE",
@@ -101,52 +68,9 @@ class AccessArguments(ArgumentGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkArguments(ArgumentGroup):
+class HostArguments(ArgumentGroup):
     panel: ClassVar[str] = "Network"
     host: str = option("127.0.0.1", "HOST", "The address to listen on.")
-    cert: Path | None = option(
-        None,
-        "FILE",
-        "The certificate for TLS, with its chain, in PEM form.  "
-        "[default: one of our own, signed by the authority that TwinbusCA in the connection string names]",
-    )
-    key_file: Path | None = option(None, "FILE", "The private key of --cert, in PEM form, without passphrase.")
-    tls_only: bool | None = option(
-        None,
-        None,
-        "Refuse connections without TLS, or take them.  "
-        "[default: refuse them unless only this machine can reach the address]",
-        "--tls-only/--no-tls-only",
-        show_default=False,
-    )
-
-    @property
-    def certificate(self) -> tuple[Path, Path] | None:
-        """Both files or None; their contents are read when a namespace starts."""
-        if self.cert is None and self.key_file is None:
-            return None
-        if self.cert is None or self.key_file is None:
-            raise OptionsError("--cert and --key-file need each other: give both, or none for a certificate of our own")
-        return self.cert, self.key_file
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerLimitArguments(ArgumentGroup):
-    panel: ClassVar[str] = "Limits"
-    max_connections: int | None = option(None, "N", "Connections that each namespace takes.  [default: 5000]")
-    limit: list[str] | None = option(
-        None,
-        "NAME=NUMBER",
-        "Another limit of each namespace, e.g. message_bytes_max=1048576 or busy_operations_per_second=500; a "
-        "name that does not exist lists them all. Repeat for more.",
-        autocompletion=named_in("limit_names", "LIMIT_NAMES", "="),
-    )
-
-    def limits(self) -> dict[str, float]:
-        from twinbus.limit_names import parse_limits
-
-        connections = {} if self.max_connections is None else {"connections": self.max_connections}
-        return parse_limits(self.limit or []) | connections
 
 
 def serve(
@@ -160,7 +84,8 @@ def serve(
     ] = None,
     storage: StorageArguments,
     access: AccessArguments,
-    network: NetworkArguments,
+    network: HostArguments,
+    tls: TlsArguments,
     limits: ServerLimitArguments,
     queue: Annotated[
         list[str] | None,
@@ -213,25 +138,14 @@ def serve(
         host=network.host,
         rules=parse_rules(access.rule or ()),
         jwt_issuers=tuple(map(read_issuer, access.jwt_issuer or ())),
-        certificate=network.certificate,
-        tls_only=network.tls_only,
+        certificate=tls.certificate,
+        tls_only=tls.tls_only,
         ledger=storage.ledger,
         limits=limits.limits(),
     )
-    allow_open_files(sum(options.server_limits.connections for options in plan))
-    _log_to_stderr()
-    sys.setswitchinterval(SWITCH_S)
-    asyncio.run(
-        serve_until_stopped(plan, ServeOutput(as_json), first_queue=None if namespace or entities else FIRST_QUEUE)
-    )
-
-
-def _log_to_stderr() -> None:
-    """One line for each record, and not many alike: some tell of what peers do."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogLines("twinbus: "))
-    handler.addFilter(RateLimit())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    prepare_process(sum(options.server_limits.connections for options in plan))
+    output, first_queue = ServeOutput(as_json), None if namespace or entities else FIRST_QUEUE
+    asyncio.run(until_signal(lambda stop: serve_until_stopped(stop, plan, output, first_queue=first_queue)))
 
 
 def plan_namespaces(
@@ -303,16 +217,6 @@ def match_entities(inventory: Inventory, names: Sequence[str]) -> Inventory:
     return {served[name.lower()]: creations for name, creations in inventory.items()}
 
 
-def allow_open_files(connections: int) -> None:
-    """Ask the system for as many open files as there may be connections; it decides how many it gives."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + OTHER_FILES
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    if now != resource.RLIM_INFINITY and now < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
 class ServeOutput:
     """Tells on stdout which namespaces are ready and which have stopped; notes for people go to stderr."""
 
@@ -324,7 +228,7 @@ class ServeOutput:
             self._say_json("ready", server)
         else:
             typer.echo(f"{server.options.name}  {server.connection_string}")
-            for rule, connection_string in connection_strings(server).items():
+            for rule, connection_string in rule_connection_strings(server).items():
                 typer.echo(f"{server.options.name} {rule}  {connection_string}")
 
     def stopped(self, server: NamespaceServer) -> None:
@@ -344,7 +248,7 @@ class ServeOutput:
             "port": server.port,
             "tls_only": server.is_tls_only,
             "connection_string": server.connection_string,
-            "rule_connection_strings": connection_strings(server),
+            "rule_connection_strings": rule_connection_strings(server),
             "data": None if options.data is None else str(options.data.absolute()),
             "ledger": None if options.ledger is None else str(options.ledger.absolute()),
             "queues": server.queue_names(),
@@ -353,24 +257,9 @@ class ServeOutput:
 
 
 async def serve_until_stopped(
-    plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
+    stop: asyncio.Event, plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
 ) -> None:
-    """Serve all of these namespaces, or none, until a signal comes."""
-    stop = asyncio.Event()
-
-    def request_stop(number: int) -> None:
-        """The second signal ends the process on the spot."""
-        if stop.is_set():
-            os._exit(128 + number)  # what was acknowledged is on disk already
-        stop.set()
-
-    with on_signals({number: partial(request_stop, number) for number in (signal.SIGINT, signal.SIGTERM)}):
-        await _serve(plan, output, stop, first_queue)
-
-
-async def _serve(
-    plan: Sequence[NamespaceOptions], output: ServeOutput, stop: asyncio.Event, first_queue: str | None
-) -> None:
+    """Serve all of these namespaces, or none, until it is time to stop."""
     from twinbus.broker.ops.process_memory import collect_seldom
     from twinbus.broker.server import NamespaceServer
 
@@ -412,28 +301,8 @@ def _naming(server: NamespaceServer) -> Iterator[None]:
 
 def _give_hints(servers: Sequence[NamespaceServer], output: ServeOutput) -> None:
     for server in servers:
-        if server.is_tls_only:
-            output.note(f"{server.options.name} takes TLS only: {_needs_of_clients(server)}")
-        if here := _only_here(server):
-            output.note(f"{server.options.name}: on other machines, write {socket.gethostname()} in place of {here}")
+        for hint in address_hints(server):
+            output.note(hint)
         if not server.entity_names():
             output.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
     output.note("serving; Ctrl-C stops")
-
-
-def _needs_of_clients(server: NamespaceServer) -> str:
-    """What clients have to be told beside the connection string."""
-    needs = []
-    if server.ca_file is not None:
-        needs.append(f"to trust {server.ca_file}")
-    if server.port != TLS_PORT:
-        needs.append(f"(except those of Node and Java) to be told the port, because they go to {TLS_PORT}")
-    return f"official clients need {' and '.join(needs)}" if needs else "clients need nothing but the string"
-
-
-def _only_here(server: NamespaceServer) -> str | None:
-    """The host of the printed string, if others can reach the port and this name means their own machine to them."""
-    if server.options.host not in EVERY_ADDRESS:
-        return None
-    host = ConnectionString.parse(server.connection_string).host
-    return host if host in EVERY_ADDRESS.values() else None

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments import BacklogArguments, PairArguments
+from twinbus.cli.arguments import BacklogArguments, PairArguments, SpoolFolderOption
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.output import json_text, say
 from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.spool_view import SpoolView
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def status(
             "  [default: all]",
         ),
     ] = None,
+    spool: SpoolFolderOption = None,
     timeout: Timeout = "5s",
     again_after: Annotated[
         str | None,
@@ -67,6 +69,9 @@ def status(
     every: Annotated[
         str, typer.Option(metavar="TIME", help="How often, with --watch: from one look to the next, 1s to 25s.")
     ] = "5s",
+    proxies: Annotated[
+        bool, typer.Option("--proxies", help="Only the proxies of this machine: needs no namespaces, and no keys.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show in one verdict how a pair is doing, then what it is made of.
@@ -82,6 +87,12 @@ def status(
     Manage they are counted by peeking, up to 1000 a queue, and "1,000+" says that there are more. What may not be read
     is shown as "?" (null in JSON).
 
+    Proxies of this machine (and user) follow, as they describe themselves. With --proxies they are all there is:
+    failing means that one of them has no place for messages, unknown that one does not answer.
+
+    With --spool the folders of a spool on this machine are shown too, and messages in them wait like those of the
+    backlog. Nothing is changed in them.
+
     With --watch the verdict is shown anew with every look. What a look could not find out is shown as of the last look
     that could, with its age. Ctrl-C ends it with the exit code of the last verdict.
 
@@ -92,13 +103,20 @@ def status(
       twinbus status --entity orders --check sending --check backlog
       twinbus status --again-after 10s
       twinbus status --sessions
+      twinbus status --proxies
+      twinbus status --spool /var/spool/shop
       twinbus status --json
     """
+    if proxies:
+        raise typer.Exit(_show_proxies(as_json=as_json))
     attempt_s = timeout_s(timeout)
     wait_s = None if again_after is None else timeout_s(again_after, "--again-after")
     every_s = _every(every)
     checks = _checks(check or [])
     here, there = namespaces.both()
+    spools = None if spool is None else SpoolView(spool, backlog.name_of(here))
+    if spools is not None:
+        spools.look()  # now, to say what is wrong with it before the rest takes its time
 
     def look(earlier: Inspection | None = None) -> Inspection:
         from twinbus.client.inspection.inspect_pair import inspect
@@ -115,7 +133,7 @@ def status(
         )
 
     if watch:
-        raise typer.Exit(_watch(look, checks, every_s, as_json=as_json, show_all=show_all))
+        raise typer.Exit(_watch(look, checks, every_s, spools, as_json=as_json, show_all=show_all))
     with ProgressBar("looking at both") as bar:
         seen = look()
         if wait_s is not None:
@@ -128,20 +146,46 @@ def status(
     found = None
     if sessions and seen.secondary.is_reachable and not seen.secondary.refuses_key:
         found = asyncio.run(look_through(ends_of(here, there, backlog, attempt_s), SyphonOptions(attempt_s=attempt_s)))
-    raise typer.Exit(_show(seen, checks, found, as_json=as_json, show_all=show_all))
+    raise typer.Exit(_show(seen, checks, found, spools, as_json=as_json, show_all=show_all))
+
+
+def _show_proxies(*, as_json: bool) -> ExitCode:
+    from twinbus.cli import proxy_view
+
+    found = proxy_view.look_at_proxies()
+    if as_json:
+        say(json_text({"proxies": [each.as_dict() for each in found]}))
+    else:
+        say(proxy_view.proxies_table(found) if found else "no proxy runs on this machine")
+    return proxy_view.exit_code(found)
 
 
 def _show(
-    seen: Inspection, checks: frozenset[Check], found: DryRun | None, *, as_json: bool, show_all: bool
+    seen: Inspection,
+    checks: frozenset[Check],
+    found: DryRun | None,
+    spools: SpoolView | None,
+    *,
+    as_json: bool,
+    show_all: bool,
 ) -> ExitCode:
+    from twinbus.cli.proxy_view import look_at_proxies, proxies_table
     from twinbus.cli.status_view import as_dict, report, sessions_table
     from twinbus.client.inspection.health import judge
 
-    judgement = judge(seen, checks)
+    judgement, proxies = judge(seen, checks), look_at_proxies()
+    if spools is not None:
+        spools.look()
+        judgement = spools.judge(judgement, checks)
     if as_json:
-        say(json_text(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()})))
+        more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies]}
+        more |= {} if found is None else {"backlog": found.as_dict()}
+        more |= {} if spools is None else {"spool": spools.as_dict()}
+        say(json_text(as_dict(seen, judgement, checks) | more))
     else:
-        tables = [] if found is None else [sessions_table(found)]
+        tables = [] if spools is None else [spools.text()]
+        tables += [] if found is None else [sessions_table(found)]
+        tables += [proxies_table(proxies)] if proxies else []
         say("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
     return exit_code(judgement.health)
 
@@ -178,6 +222,7 @@ def _watch(
     look: Callable[[Inspection | None], Inspection],
     checks: frozenset[Check],
     every_s: float,
+    spools: SpoolView | None,
     *,
     as_json: bool,
     show_all: bool,
@@ -185,7 +230,7 @@ def _watch(
     """Until Ctrl-C; the exit code of the last verdict."""
     from twinbus.cli.status_view import StatusScreen
 
-    with StatusScreen(checks, as_json=as_json, show_all=show_all) as shown:
+    with StatusScreen(checks, spools, as_json=as_json, show_all=show_all) as shown:
         try:
             seen = None
             while True:

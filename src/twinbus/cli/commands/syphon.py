@@ -19,6 +19,7 @@ from twinbus.cli.arguments import (
     LedgerFolder,
     PairArguments,
     PanelGroup,
+    SpoolFolderOption,
     check_writable,
     option,
     record_in,
@@ -116,6 +117,7 @@ def syphon(
     namespaces: PairArguments,
     backlog: BacklogArguments,
     records: RecordArguments,
+    spool: SpoolFolderOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go where, by peeking.")] = False,
     timeout: Timeout = "15s",
     as_json: Annotated[
@@ -136,6 +138,10 @@ def syphon(
     everywhere, or if a backlog queue cannot be emptied, because it demands sessions, forwards or is disabled. Messages
     for entities that --entity and --entities-file do not name stay in the backlog; the result says how many.
 
+    With --spool it empties the folders that senders with a spool have left behind, instead of the backlog: messages go
+    home, or to the backlog if their entity is down and the secondary is up. Folders in use are left to their processes.
+    It ends with 3 if such a folder has messages, and with 1 if one is damaged or of another pair.
+
     SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
     \b
@@ -146,6 +152,7 @@ def syphon(
       twinbus syphon --entities-file entities.txt
       twinbus syphon --rate 500 --before 10m --until-empty --json
       twinbus syphon --order session --metrics 9464
+      twinbus syphon --spool /var/spool/shop --until-empty
       twinbus syphon quarantine list
     """
     if context.invoked_subcommand is not None:
@@ -168,6 +175,8 @@ def syphon(
     check_writable("--metrics-file", records.metrics_file)
     ends = ends_of(*namespaces.both(), backlog, attempt_s)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
+    if spool is not None:
+        raise typer.Exit(asyncio.run(_empty_spool(spool, ends, options, records, dry_run=dry_run, as_json=as_json)))
     if dry_run:
         raise typer.Exit(_dry_run(ends, options, as_json=as_json))
     raise typer.Exit(asyncio.run(_bring_home(ends, options, records, address, as_json=as_json)))
@@ -262,6 +271,35 @@ async def _bring_home(
         raise not_in_order(run.problem)
     raise_if_unknown(names if options.until_empty else None, ends.names.primary)
     return exit_code(ending, options, leftovers)
+
+
+async def _empty_spool(
+    folder: Path,
+    ends: SyphonEnds,
+    options: SyphonOptions,
+    records: RecordArguments,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """The exit code."""
+    from twinbus.cli.spool_run import SpoolEmptying, show_result
+    from twinbus.cli.syphon_run import Ending
+
+    if options.order is not None:
+        raise OptionsError("--spool and --order exclude each other: a spool keeps no order")
+    if dry_run:
+        raise OptionsError("--spool and --dry-run exclude each other: twinbus status --spool shows what is in a spool")
+    if records.metrics is not None:
+        raise OptionsError("--spool and --metrics exclude each other: --metrics-file works with both")
+    metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)
+    with record_in(records.ledger) as ledger:
+        result = await SpoolEmptying(folder, ends, options, ledger, metrics, as_json=as_json).run()
+    show_result(result, as_json=as_json)
+    if result.ending is Ending.INTERRUPTED:
+        return ExitCode.INTERRUPTED
+    is_as_wanted = result.is_all_gone or (result.ending is Ending.STOPPED and not options.until_empty)
+    return ExitCode.DONE if is_as_wanted else ExitCode.NOT_ALL
 
 
 class SyphonLeftovers(NamedTuple):

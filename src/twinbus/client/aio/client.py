@@ -12,6 +12,7 @@ from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.client.aio.receivers import PairedServiceBusReceiver, without_pings
+from twinbus.client.aio.sdk_transport import SdkTransport
 from twinbus.client.aio.sender import PairedServiceBusSender
 from twinbus.client.aio.shell import PairShell
 from twinbus.client.aio.sides import PairSide, PairSides
@@ -37,7 +38,8 @@ class PairedServiceBusClient:
 
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self._state = ClientState(primary, options)
-        self._shell = PairShell(self._state)
+        self._transport = SdkTransport(self._state)
+        self._shell = PairShell(self._state, self._transport)
         self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
         self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
         self._sides = sides = PairSides(self, self._shell)
@@ -133,7 +135,7 @@ class PairedServiceBusClient:
         self._state.check_not_ended()
         with self._shell.lock:
             entity = self._state.pair.entity(checked_path(path))
-        sender = PairedServiceBusSender(self._shell, entity, name)
+        sender = PairedServiceBusSender(self._shell, self._transport, entity, name)
         self._shell.lend_warm_queue(sender.choice)
         self._senders.add(sender)
         return sender
@@ -143,7 +145,7 @@ class PairedServiceBusClient:
         """The SDK's client for receivers on the primary; raises what a call has to raise unless it can be used."""
         self._state.check_usable()
         self._state.check_side("primary")
-        return self._shell.receiving
+        return self._transport.receiving
 
     def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
         paired = without_pings(receiver, self._state.recorder)

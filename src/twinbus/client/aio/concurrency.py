@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from asyncio import Event, Lock, Semaphore, sleep
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "Lock",
     "Semaphore",
     "acquire_within",
+    "called_where_it_runs",
     "caller",
     "each_of",
     "guard_of_the_core",
     "in_thread",
+    "result_within",
     "sleep",
     "wait_for",
     "within",
@@ -58,6 +61,23 @@ async def wait_for(event: Event, seconds: float) -> None:
 async def in_thread(act: Callable[[], Result]) -> Result:
     """What `act` returns; it may block."""
     return await asyncio.to_thread(act)
+
+
+def called_where_it_runs() -> Callable[[Callable[[], None]], None]:
+    """A function that other threads may use to have something done on the client's event loop."""
+    loop = asyncio.get_running_loop()
+
+    def call(act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody listens any more
+            loop.call_soon_threadsafe(act)
+
+    return call
+
+
+async def result_within(future: Future[Result], seconds: float) -> Result:
+    """What another thread found; raises `TimeoutError` after this time."""
+    async with asyncio.timeout(seconds):
+        return await asyncio.wrap_future(future)
 
 
 async def within(seconds: float, act: Callable[[], Awaitable[Result]]) -> Result:

@@ -85,7 +85,8 @@ class BacklogProvisioner:
 
     async def recheck(self, plan: Plan, before: Preparation) -> Preparation:
         """Whether it is all still there; never raises for what a namespace does."""
-        return await self._run(recheck(plan, before, time.time()))
+        found = await self._run(recheck(plan, before, time.time()))
+        return found if before.is_complete else replace(found, requests=self.requests)
 
     async def close(self) -> None:
         """Leaves nothing behind, except what is stuck in the SDK until its own time-out."""

@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.aio.concurrency import Lock, acquire_within, caller
 from twinbus.client.aio.links import SenderLink
+from twinbus.client.aio.sdk_transport import SdkTransport
 from twinbus.client.aio.shell import PairShell
 from twinbus.client.core import answers
 from twinbus.client.core.any_sender import NOT_TRIED, REST_S, AnySender
@@ -29,6 +30,7 @@ from twinbus.client.core.asks import (
     Sleep,
     ToBacklog,
     ToPrimary,
+    ToSpool,
     WaitTurn,
 )
 from twinbus.client.core.link_rules import spoils_link
@@ -55,9 +57,12 @@ new, PRIMARY = tuple.__new__, NamespaceSide.PRIMARY  # a third of the way to a r
 class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Tasks may share it."""
 
-    def __init__(self, shell: PairShell, entity: Entity, client_identifier: str | None = None) -> None:
+    def __init__(
+        self, shell: PairShell, transport: SdkTransport, entity: Entity, client_identifier: str | None = None
+    ) -> None:
         super().__init__(shell, entity, client_identifier)
         self._shell: PairShell = shell
+        self._transport = transport
         self._lock = Lock()
         self._taken_by = 0
         """The thread that has the lock, or had it last; 0 if the client runs on an event loop."""
@@ -271,6 +276,8 @@ class PairedServiceBusSender(AnySender):
                 return answers.packed(request.batches(self._shell.pool.batch_bytes))
             case ToBacklog():
                 return await self._shell.to_backlog(ask)
+            case ToSpool():
+                return await self._shell.to_spool(self.entity.path, ask)
             case Sleep() | WaitTurn():
                 return await self._shell.wait(ask)
             case Probe() | OpenBacklog():
@@ -366,7 +373,7 @@ class PairedServiceBusSender(AnySender):
         self._is_opening = True
         try:
             left_s = max(0.001, until - monotonic())
-            link = await self._shell.open_primary(self.entity.path, left_s, self.client_identifier)
+            link = await self._transport.open_primary(self.entity.path, left_s, self.client_identifier)
         finally:
             self._is_opening = False
         self._link, self._link_epoch = link, epoch

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from twinbus.pairing.closing import BothOpen, DeadlinePassed, EndPair, Event, OneOpen, SideClosed, SideName
 from twinbus.pairing.effects import ForgetWake, WakeMe
 
 if TYPE_CHECKING:
-    from twinbus.client.aio.client import PairedServiceBusClient
     from twinbus.client.aio.shell import PairShell
     from twinbus.client.namespace import Namespace
 
@@ -50,8 +49,19 @@ class PairSide:
         return f"<{self.name} {self.namespace!r}, {'open' if self.is_open else 'closed'}>"
 
 
+class PairOwner(Protocol):
+    """Who has a pair and can end it."""
+
+    async def close(self) -> None: ...
+
+    async def fault(self, reason: str) -> None: ...
+
+    async def let_go(self, side: SideName) -> None:
+        """One side has ended: what is open on it is closed."""
+
+
 class PairSides:
-    def __init__(self, client: PairedServiceBusClient, shell: PairShell) -> None:
+    def __init__(self, client: PairOwner, shell: PairShell) -> None:
         self.state = shell.state
         self._client = client
         self._shell = shell

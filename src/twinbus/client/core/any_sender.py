@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -154,13 +155,7 @@ class AnySender:
         """Warn before an outage that this message could not take the detour."""
         if self.entity.side is NamespaceSide.BACKLOG:
             return  # it is about to be refused
-        if names:
-            text = f"messages with application properties {', '.join(names)} cannot be sent while the primary is down"
-            self._shell.warn_once(self.entity, "reserved_property", text, names=names)
-        else:
-            limit = self._shell.pool.batch_bytes
-            text = f"a message may be too large for a backlog queue, which takes {limit} bytes at once"
-            self._shell.warn_once(self.entity, "too_large_for_detour", text, limit_bytes=limit)
+        warn_early(self._shell.warn_once, self.entity, names, self._shell.pool.batch_bytes)
 
     def _record(self, receipt: SendReceipt | None, request: SendRequest) -> None:
         """Record the end of a send in the ledger, if there is one."""
@@ -178,6 +173,16 @@ class AnySender:
                 f"max_size_in_bytes must be at most {limit}, what {self.entity.path} takes at once, got {wanted}"
             )
         return wanted or limit
+
+
+def warn_early(warn_once: Callable[..., None], entity: Entity, names: tuple[str, ...], limit_bytes: int) -> None:
+    """Say once for an entity that messages with these properties, or of such a size, cannot take the detour."""
+    if names:
+        text = f"messages with application properties {', '.join(names)} cannot be sent while the primary is down"
+        warn_once(entity, "reserved_property", text, names=names)
+    else:
+        text = f"a message may be too large for a backlog queue, which takes {limit_bytes} bytes at once"
+        warn_once(entity, "too_large_for_detour", text, limit_bytes=limit_bytes)
 
 
 def _fold(sent: list[int], entity: Entity) -> None:

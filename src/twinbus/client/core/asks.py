@@ -41,6 +41,14 @@ class ToBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class ToSpool:
+    """Store a batch of enveloped messages on the local disk."""
+
+    encoded: tuple[bytes, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class OpenBacklog:
     """Open a new connection and a link to this backlog queue, and keep it for the next send."""
 
@@ -72,7 +80,7 @@ class WaitTurn:
     seconds: float
 
 
-Ask = ToPrimary | EncodeBatches | ToBacklog | OpenBacklog | Probe | Sleep | WaitTurn
+Ask = ToPrimary | EncodeBatches | ToBacklog | ToSpool | OpenBacklog | Probe | Sleep | WaitTurn
 
 # --- answers ---
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from twinbus.amqp.performatives import DROPS_PINGS
 from twinbus.client.core.own_syphon import OwnSyphon, with_look
@@ -44,8 +44,13 @@ from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.secondary import Reachable
 from twinbus.syphon.depth_watch import MESSAGES_MAX, BacklogSnapshot
 
+if TYPE_CHECKING:
+    from twinbus.client.core.own_spool import OwnSpool
+
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
 """When a pair is looked at again after pairing, and how often it proves itself from then on, before an outage does."""
+UNFINISHED_RECHECK_S = 5.0
+"""The same while the secondary was never reached: with a spool, pairing does not wait for it."""
 UNNAMED = "unnamed"
 NO_REASON = "no reason was given"
 
@@ -87,6 +92,8 @@ class ClientState:
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
         self.recorder: ClientRecorder | None = None
+        self.spool: OwnSpool | None = None
+        """The spool of this client; None: it has none, or has not begun."""
         self._ledger: Ledger | None = None
 
     def warnings(self) -> tuple[str, ...]:
@@ -110,12 +117,15 @@ class ClientState:
             listens=options.enable_syphon,
             entities=options.entities,
             attempts=options.retry.attempts,
+            can_wait=options.spool is not None,
         )
 
     def prepared(self, preparation: Preparation, at: float) -> None:
         """Backlog queues were found and tried, for the first time or again."""
         self.preparation = preparation
         self.pair.use_queues(preparation.found, preparation.lost, at)
+        if self.spool is not None:
+            self.spool.use_queues(preparation.found)
         if self.phase is Phase.NEW:
             self.phase, self.is_usable = Phase.PAIRED, True
 
@@ -139,9 +149,10 @@ class ClientState:
 
     def recheck_events(self, before: Preparation, after: Preparation) -> Iterator[tuple[str, str]]:
         """Events to report after another check: names and texts."""
+        name = "secondary_in_trouble" if before.is_complete else "pairing_warning"
         for warning in after.warnings:
             if warning not in before.warnings:
-                yield "secondary_in_trouble", warning
+                yield name, warning
         found = self.inspection
         if found is not None and found.syphon_seen is False:
             waiting = "some" if found.waiting_messages is None else str(found.waiting_messages)
@@ -173,6 +184,11 @@ class ClientState:
         """The name of the namespace that an event of the core is about."""
         is_elsewhere = entity is None or event.details.get("side") == NamespaceSide.BACKLOG.value
         return self.secondary.name if is_elsewhere else self.pair.name
+
+    def recheck_s(self, usual_s: float) -> float:
+        """After how long to look at the pair again, if it is `usual_s` for one that is complete."""
+        is_complete = self.preparation is None or self.preparation.is_complete
+        return usual_s if is_complete else UNFINISHED_RECHECK_S
 
     def record_event(self, entity: Entity | None, event: ReportEvent) -> None:
         """Record an event of the core in the ledger, too."""
@@ -287,6 +303,7 @@ class ClientState:
             secondary_status=self._reach(self._secondary_status(), when),
             sent_to_backlog=self.own_backlog.status(),  # after the look, which may have seen it empty
             syphon=None if self.syphon is None else self.syphon.status(),
+            spool=None if self.spool is None else self.spool.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             events_dropped=events_dropped,
             probe=self.pair.probe,
@@ -336,6 +353,9 @@ class ClientState:
         found = self.preparation
         if found is None:
             return SecondaryStatus()
+        if not found.is_complete:
+            since = datetime.fromtimestamp(found.checked_at, UTC)
+            return SecondaryStatus(unreachable_since=since, unreachable_reason=found.warnings[0])
         looked = self.inspection
         status = SecondaryStatus(
             checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC),
@@ -375,6 +395,7 @@ def _entity_status(
         flaps=entity.rate.flaps,
         sent_to_primary=tally.to_primary + sent_directly,
         sent_to_backlog=tally.to_backlog,
+        sent_to_spool=tally.to_spool,
         held_now=len(entity.line),
         held_bytes=entity.line.bytes,
         copies_in_doubt=tally.in_doubt,

@@ -6,7 +6,7 @@ Threads, tasks and the simulator run the same flows; they differ only in how the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from twinbus.client.core.asks import (
     Answer,
@@ -19,6 +19,7 @@ from twinbus.client.core.asks import (
     Stored,
     ToBacklog,
     ToPrimary,
+    ToSpool,
     WaitTurn,
     Woke,
 )
@@ -40,6 +41,12 @@ from twinbus.pairing.secondary import is_about_the_secondary
 DOUBTS_MAX = 3
 """After this many transfers without an answer a batch is not sent again: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
+SPOOL_S = 1.0
+"""How much of an impatient caller's time is kept for the spool, at most: a write to the disk."""
+
+
+class BacklogUnavailable(Exception):
+    """No backlog queue takes the messages now; the text says why."""
 
 
 class SendFlow(SendRecord):
@@ -67,6 +74,7 @@ class SendFlow(SendRecord):
         self._secondary_until: float | None = None
         self._hold_until = 0.0
         self._had_no_turn = False
+        self._kept_for_spool_s = 0.0
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -133,7 +141,7 @@ class SendFlow(SendRecord):
             yield from self._pause(pause_s)
         return None
 
-    def _attempt(self, ask: ToPrimary | ToBacklog, side: NamespaceSide) -> Flow[Answer]:
+    def _attempt(self, ask: ToPrimary | ToBacklog | ToSpool, side: NamespaceSide) -> Flow[Answer]:
         """One attempt; if the caller is interrupted meanwhile, its outcome is in doubt."""
         try:
             return (yield ask)
@@ -238,13 +246,17 @@ class SendFlow(SendRecord):
     # --- the backlog ---
 
     def _detour(self) -> Flow[SendReceipt | None]:
-        """To backlog queues, batch by batch; None if there is none left but the primary is back."""
+        """To backlog queues or the spool, batch by batch; None if none takes them but the primary is back."""
         for batch in (yield from self._packed()):
-            queue = yield from self._to_some_queue(batch)
-            if queue is None:
+            try:
+                queue = yield from self._to_some_queue(batch)
+                place = None if queue is None else backlog_path(self._pair.name, queue)
+            except BacklogUnavailable as why:
+                place = yield from self._to_spool(batch, str(why))
+            if place is None:
                 return None
-            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
-        return self._receipt(NamespaceSide.BACKLOG, len(self._queues))
+            self._queues += [place] * len(batch)
+        return self._receipt(self._detour_side, len(self._queues))
 
     def _packed(self) -> Flow[tuple[tuple[bytes, ...], ...]]:
         try:
@@ -264,6 +276,8 @@ class SendFlow(SendRecord):
         while True:
             queue = self._pick(search)
             if self._must_wait_for_secondary(queue):
+                if self._rules.has_spool and not self._is_home_again:
+                    self._raise_both(self._pair.secondary.reason or self._pair.rotation.why_none())
                 yield from self._wait_for_secondary(lambda: self._pick(search))
                 search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
                 if self._is_home_again:
@@ -281,7 +295,7 @@ class SendFlow(SendRecord):
 
     def _try_queue(self, queue: int, batch: tuple[bytes, ...], search: Search) -> Flow[bool]:
         """One attempt, and what it says of the queue or of the secondary; whether the queue took the batch."""
-        timeout_s = self._tries.attempt_s(self._at)
+        timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._kept_for_spool_s)
         if timeout_s <= 0:
             self._raise_out_of_time()
         generation, began_at = self._pair.secondary.generation, self._at
@@ -319,6 +333,8 @@ class SendFlow(SendRecord):
     def _begin_batch(self) -> None:
         self._tries.new_round()
         self._secondary_until = None
+        if self._rules.has_spool and self._tries.deadline is not None:
+            self._kept_for_spool_s = min(SPOOL_S, max(0.0, self._tries.deadline - self._at) / 3)
 
     @property
     def _is_home_again(self) -> bool:
@@ -367,6 +383,27 @@ class SendFlow(SendRecord):
             self._raise_both(str(self._tries.last))
         yield from self._pause(pause_s)
         search.busy = None
+
+    # --- the spool ---
+
+    def _raise_both(self, secondary_reason: str, spool_reason: str | None = None) -> NoReturn:
+        if self._rules.has_spool and spool_reason is None:
+            raise BacklogUnavailable(secondary_reason)
+        super()._raise_both(secondary_reason, spool_reason)
+
+    def _to_spool(self, batch: tuple[bytes, ...], why: str) -> Flow[str]:
+        """To the local disk, because no namespace takes the batch; `why` not the secondary."""
+        left_s = self._tries.attempt_s(self._at)
+        answer = yield from self._attempt(ToSpool(batch, max(left_s, TIMEOUT_LEAST_S)), NamespaceSide.SPOOL)
+        self._heard(answer, NamespaceSide.SPOOL)
+        if not isinstance(answer, Stored):
+            failure = _failure_in(answer)
+            self._note(failure, NamespaceSide.SPOOL, len(batch))
+            self._pair.spool_failed(self._entity, failure, self._at)
+            self._raise_both(why, str(failure))
+        self._tries.attempted()
+        self._pair.spooled(self._entity, len(batch), self._at, why)
+        return NamespaceSide.SPOOL.value
 
     # --- waiting ---
 

@@ -245,6 +245,6 @@ class OrderedSendFlow(SendFlow):
         receipt = super()._receipt(side, accepted, numbers)
         return receipt._replace(backlog_queues=tuple(self._places)) if self._queues else receipt
 
-    def _raise_both(self, secondary_reason: str) -> NoReturn:
+    def _raise_both(self, secondary_reason: str, _spool_reason: str | None = None) -> NoReturn:
         self._entity.tally.raised += 1
         raise BothNamespacesUnavailable(self._entity.reason or FENCED, secondary_reason, self._unsent())

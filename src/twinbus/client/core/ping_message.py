@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 
+from twinbus.amqp.sections import Header, PropertyField, encode_message
+
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 PING_LIFE = timedelta(seconds=1)
 
@@ -19,6 +21,19 @@ def ping_message() -> ServiceBusMessage:
         time_to_live=PING_LIFE,
         session_id=os.urandom(16).hex(),
         message_id=os.urandom(16).hex(),
+    )
+
+
+def encoded_ping() -> bytes:
+    """The same, encoded, for links of our own engine."""
+    return encode_message(
+        header=Header(ttl_ms=PING_LIFE // timedelta(milliseconds=1)),
+        properties={
+            PropertyField.MESSAGE_ID: os.urandom(16).hex(),
+            PropertyField.CONTENT_TYPE: PING_CONTENT_TYPE,
+            PropertyField.GROUP_ID: os.urandom(16).hex(),
+        },
+        data=b"",
     )
 
 

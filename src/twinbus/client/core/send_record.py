@@ -47,7 +47,7 @@ class SendRecord:
         self._started_at = self._at = started_at
         self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
         self._queues: list[str] = []
-        """The paths of the backlog queues that have taken messages, one for each message."""
+        """The paths of the backlog queues that have taken messages, or "spool", one for each message."""
         self._failed_side = NamespaceSide.PRIMARY
 
     def _note(
@@ -81,16 +81,22 @@ class SendRecord:
         )
 
     def _unsent(self) -> SendReceipt:
-        return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, len(self._queues))
+        return self._receipt(self._detour_side if self._queues else self._entity.side, len(self._queues))
+
+    @property
+    def _detour_side(self) -> NamespaceSide:
+        """Where messages are that took the detour."""
+        return NamespaceSide.SPOOL if NamespaceSide.SPOOL.value in self._queues else NamespaceSide.BACKLOG
 
     def _raise(self, failure: Failure) -> NoReturn:
         """The SDK's own exception, as without pairing; it knows its receipt."""
         self._entity.tally.raised += 1
         raise with_receipt(failure, self._unsent())
 
-    def _raise_both(self, secondary_reason: str) -> NoReturn:
+    def _raise_both(self, secondary_reason: str, spool_reason: str | None = None) -> NoReturn:
         self._entity.tally.raised += 1
-        raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())
+        primary_reason = self._entity.reason or "it is back"
+        raise BothNamespacesUnavailable(primary_reason, secondary_reason, self._unsent(), spool_reason)
 
     def _raise_out_of_time(self) -> NoReturn:
         has_failed = self._failed_side is NamespaceSide.BACKLOG and bool(self._tries.failures)
@@ -101,6 +107,6 @@ class SendRecord:
         self._entity.tally.raised += 1
         receipt = self._unsent()
         what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
-        whose = "primary" if self._failed_side is NamespaceSide.PRIMARY else "secondary"
+        whose = {NamespaceSide.PRIMARY: "primary", NamespaceSide.SPOOL: "spool"}.get(self._failed_side, "secondary")
         reason = f"; the {whose}'s reason: {self._tries.last}" if self._tries.failures else ""
         raise NotSent(f"{what}: {why}{reason}", receipt)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from twinbus.client.sdk.messages import Prepared, due_times, encode_messages, for_schedule, milliseconds, rough_sizes
-from twinbus.errors import ReservedProperty
-from twinbus.pairing.encoded_messages import pack
-from twinbus.pairing.envelope import address, reserved_names_in
+from twinbus.pairing.encoded_messages import pack_for_backlog
 from twinbus.pairing.ordering import session_id_of
 
 STANDARD_BATCH_BYTES = 262_144
@@ -78,9 +76,6 @@ class SendRequest:
 
     def batches(self, limit_bytes: int) -> tuple[tuple[bytes, ...], ...]:
         """In envelopes, packed; raises `ReservedProperty` or `TooLargeForDetour` before anything was sent."""
-        reserved = dict.fromkeys(name for message in self.encoded for name in reserved_names_in(message))
-        if reserved:
-            raise ReservedProperty(tuple(reserved))
-        addressed = [address(message, self._path) for message in self.encoded]
-        self._packed_sizes = tuple(map(len, addressed))
-        return tuple(tuple(batch) for batch in pack(addressed, limit_bytes))
+        batches = pack_for_backlog(self.encoded, self._path, limit_bytes)
+        self._packed_sizes = tuple([len(message) for batch in batches for message in batch])
+        return batches

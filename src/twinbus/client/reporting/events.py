@@ -35,6 +35,14 @@ class PairEventName(StrEnum):
     """Nobody can connect to the secondary; sends that need it wait for trials, as long as their callers do."""
     SECONDARY_BACK = "secondary_back"
     """The secondary can be connected to again."""
+    SPOOLING = "spooling"
+    """Neither namespace takes an entity's messages: they go to the spool from now on."""
+    SPOOL_FULL = "spool_full"
+    """The spool does not take them either: it is full, or its disk fails. Reported again after it took messages."""
+    SPOOL_HOME = "spool_home"
+    """Everything that was in the spool has gone on: home, or to the backlog."""
+    SPOOL_UNUSABLE = "spool_unusable"
+    """A folder of the spool, with messages of a process that ended, cannot be used: it is left as it is."""
     PING_SENT = "ping_sent"
     """The primary is asked whether an entity is back."""
     PING_FAILED = "ping_failed"
@@ -73,7 +81,8 @@ class PairEventName(StrEnum):
     """The outage is over, and every backlog queue was seen empty after a minute in which nothing came. Reported once an
     outage, by a client that has a syphon."""
     QUARANTINED = "quarantined"
-    """A message can never come home and lies in a dead-letter queue of the backlog. Reported once an entity."""
+    """A message can never come home and lies in a dead-letter queue of the backlog or of the spool. Reported once an
+    entity."""
     LOCKS_LOST = "locks_lost"
     """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
     EXTRA_QUEUE = "extra_queue"
@@ -101,6 +110,9 @@ LEVELS: Mapping[PairEventName, int] = MappingProxyType(
         PairEventName.PING_FAILED: logging.INFO,
         PairEventName.HELD: logging.INFO,
         PairEventName.RELEASED: logging.INFO,
+        PairEventName.SPOOLING: logging.ERROR,
+        PairEventName.SPOOL_FULL: logging.ERROR,
+        PairEventName.SPOOL_UNUSABLE: logging.ERROR,
         PairEventName.SECONDARY_IN_TROUBLE: logging.ERROR,
         PairEventName.REFUSED: logging.ERROR,
         PairEventName.FAULTED: logging.CRITICAL,

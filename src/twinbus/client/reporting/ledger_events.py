@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from time import time
+from typing import Protocol
 
 from azure.servicebus import ServiceBusReceivedMessage
 from msgspec.structs import replace
 
 from twinbus.amqp.types import text_of
-from twinbus.client.core.send_request import SendRequest
 from twinbus.client.inspection.look_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
@@ -61,6 +61,22 @@ REMEMBERED_MAX = 10_000
 """Of all entities together; older ones are forgotten first."""
 
 
+class RecordedSend(Protocol):
+    """The messages of a send, as far as a record speaks of them."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Encoded bytes of each."""
+
+    @property
+    def sizes_in_backlog(self) -> tuple[int, ...]:
+        """The same as a backlog queue gets them."""
+
+    @property
+    def due_ms(self) -> tuple[int, ...]:
+        """When each is to be enqueued; empty: all of them at once."""
+
+
 class ClientRecorder:
     def __init__(self, ledger: Ledger, primary: str, secondary: str, clock: Callable[[], float] = time) -> None:
         """`clock` tells the seconds since 1970."""
@@ -90,7 +106,7 @@ class ClientRecorder:
             weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
             self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
 
-    def sent(self, receipt: SendReceipt, request: SendRequest) -> None:
+    def sent(self, receipt: SendReceipt, request: RecordedSend) -> None:
         """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
         start, sizes, due_ms = receipt.accepted, request.sizes, request.due_ms
         if receipt.side is NamespaceSide.PRIMARY:
@@ -103,8 +119,10 @@ class ClientRecorder:
             for queue, group in groupby(receipt.backlog_queues):
                 end = start + sum(1 for _ in group)
                 if queue:
+                    is_spool = queue == NamespaceSide.SPOOL.value
+                    where = (Kind.SPOOLED, self._primary, "") if is_spool else (Kind.BACKLOGGED, self._secondary, queue)
                     for until_ms, which in _by_due(due_ms, slice(start, end)):
-                        self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, which, in_backlog, until_ms)
+                        self._stored(*where, receipt, which, in_backlog, until_ms)
                 else:
                     self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, end), sizes)
                 start = end
@@ -168,7 +186,10 @@ class ClientRecorder:
         if kind is None:
             return
         details = event.details
-        is_elsewhere = entity is None or details.get("side") == NamespaceSide.BACKLOG.value
+        side = details.get("side")
+        is_elsewhere = entity is None or side == NamespaceSide.BACKLOG.value
+        if kind is Kind.IN_DOUBT and side == NamespaceSide.SPOOL.value:
+            kind = Kind.SPOOL_IN_DOUBT
         ids, wait_s = details.get("message_ids"), details.get("wait_s")
         record = Event(
             kind,

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Literal
 
 from twinbus.client.reporting.order_status import OrderStatus
-from twinbus.client.reporting.status import EntityStatus, SecondaryStatus, Status, SyphonStatus
+from twinbus.client.reporting.status import EntityStatus, SecondaryStatus, SpoolStatus, Status, SyphonStatus
 
 LABELS = ("client", "primary", "secondary")
 """Every metric has them: the client's number in its process, and the names of both namespaces."""
@@ -79,6 +79,10 @@ def of_order(name: str, help_text: str, value: Callable[[OrderStatus], float]) -
 
 def of_syphon(name: str, help_text: str, value: Callable[[SyphonStatus], float | None]) -> Metric:
     return of_pair(name, help_text, lambda status: None if status.syphon is None else value(status.syphon))
+
+
+def of_spool(name: str, help_text: str, value: Callable[[SpoolStatus], float]) -> Metric:
+    return of_pair(name, help_text, lambda status: None if status.spool is None else value(status.spool))
 
 
 def timestamp(at: datetime | None) -> float | None:

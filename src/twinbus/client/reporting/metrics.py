@@ -13,6 +13,7 @@ from twinbus.client.reporting.metric_types import (
     of_order,
     of_pair,
     of_secondary,
+    of_spool,
     timestamp,
 )
 from twinbus.client.reporting.status import EntityState, Phase, Status
@@ -29,6 +30,8 @@ def _sent(status: Status) -> Iterator[Sample]:
     for entity in status.entities:
         yield (entity.entity, "primary"), entity.sent_to_primary
         yield (entity.entity, "backlog"), entity.sent_to_backlog
+        if status.spool is not None:
+            yield (entity.entity, "spool"), entity.sent_to_spool
 
 
 def _rotation(status: Status) -> Iterator[Sample]:
@@ -173,6 +176,34 @@ _METRICS: tuple[Metric, ...] = (
         lambda order: len(order.unseen_queues),
     ),
     *SYPHON_METRICS,
+    of_spool(
+        "twinbus_pair_spool_messages",
+        "Messages in the spool of this process that wait for a namespace; missing without `spool`, as all of these.",
+        lambda spool: spool.messages,
+    ),
+    of_spool("twinbus_pair_spool_bytes", "Bytes of all messages in it.", lambda spool: spool.size_bytes),
+    of_spool("twinbus_pair_spool_max_bytes", "How many it may have.", lambda spool: spool.size_bytes_max),
+    of_spool(
+        "twinbus_pair_spool_quarantined",
+        "Messages in it that were put aside: expired, or refused for good.",
+        lambda spool: spool.quarantined,
+    ),
+    of_spool(
+        "twinbus_pair_spool_left_behind",
+        "Messages of processes that ended, which this one brings home.",
+        lambda spool: spool.left_behind,
+    ),
+    of_spool("twinbus_pair_spool_home_total", "Messages that went home from the spool.", lambda spool: spool.sent_home),
+    of_spool(
+        "twinbus_pair_spool_to_backlog_total",
+        "Messages that went on from the spool to backlog queues.",
+        lambda spool: spool.sent_to_backlog,
+    ),
+    of_spool(
+        "twinbus_pair_spool_usable",
+        "1 while messages can be stored in the spool and every folder of it can be used, else 0.",
+        lambda spool: float(not (spool.reason or spool.problems)),
+    ),
     of_pair(
         "twinbus_pair_events_dropped_total",
         "Callbacks that were not called because too many events were waiting.",

@@ -15,7 +15,7 @@ from typing import Any
 from twinbus.client.reporting.order_status import OrderStatus
 from twinbus.deprecated import warn_of
 from twinbus.plain_text import LINE_LENGTH_MAX, harmless, on_one_line
-from twinbus.units import clock_time, offset_time, rough_duration
+from twinbus.units import clock_time, offset_time, rough_duration, size_text
 
 
 class EntityState(StrEnum):
@@ -62,6 +62,8 @@ class EntityStatus:
     """Messages that the primary accepted."""
     sent_to_backlog: int = 0
     """Messages that a backlog queue accepted."""
+    sent_to_spool: int = 0
+    """Messages that were stored in the spool, because neither namespace took them."""
     held_now: int = 0
     """Sends held until the entity recovers or fails over."""
     held_bytes: int = 0
@@ -166,6 +168,30 @@ class SyphonStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolStatus:
+    """The spool of this process, on its local disk; counts of what left it are since it began."""
+
+    folder: str
+    messages: int = 0
+    """Messages in it that wait for one of the namespaces."""
+    size_bytes: int = 0
+    """Of all messages in it, those in quarantine too."""
+    size_bytes_max: int = 0
+    quarantined: int = 0
+    """Messages in it that were put aside: expired, or refused for good."""
+    sent_home: int = 0
+    """Messages that the primary has stored."""
+    sent_to_backlog: int = 0
+    """Messages that went on to backlog queues, because their entity was still down."""
+    left_behind: int = 0
+    """Messages in folders of processes that ended, which this one brings home."""
+    reason: str = ""
+    """Why nothing can be stored in it; empty if it can."""
+    problems: tuple[str, ...] = ()
+    """Folders of the spool that cannot be used, and why: what is in them stays there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A pair at one moment. Printing it gives a table, `as_dict` what `json.dumps` takes."""
 
@@ -183,6 +209,8 @@ class Status:
     sent_to_backlog: SentToBacklog = field(default_factory=SentToBacklog)
     syphon: SyphonStatus | None = None
     """None: this process does not bring the backlog home."""
+    spool: SpoolStatus | None = None
+    """None: this client has no spool."""
     order: OrderStatus | None = None
     """What keeps sessions in the backlog, with `order="session"`; None without it."""
     events_dropped: int = 0
@@ -206,6 +234,7 @@ class Status:
             and self.secondary_status.unreachable_since is None
             and all(entity.state is EntityState.HEALTHY for entity in self.entities)
             and all(queue.in_rotation for queue in self.backlog_queues)
+            and (self.spool is None or not (self.spool.reason or self.spool.problems))
         )
 
     def entity(self, path: str) -> EntityStatus | None:
@@ -243,6 +272,7 @@ def _plain(value: Any) -> Any:
 # --- as a table ---
 
 CELL_LENGTH_MAX = 300
+ENTITY_COLUMNS = ("held", "in doubt", "failovers", "next ping", "reason")
 
 
 def _lines(status: Status) -> Iterator[str]:
@@ -250,9 +280,10 @@ def _lines(status: Status) -> Iterator[str]:
     yield f"{status.primary} -> {status.secondary}: {status.phase.value}{why}, {clock_time(status.at)} UTC"
     yield ""
     if status.entities:
+        has_spool = status.spool is not None
         yield from _table(
-            ("entity", "state", "for", "primary", "backlog", "held", "in doubt", "failovers", "next ping", "reason"),
-            [_entity_row(entity, status.at) for entity in status.entities],
+            ("entity", "state", "for", "primary", "backlog", *(["spool"] if has_spool else []), *ENTITY_COLUMNS),
+            [_entity_row(entity, status.at, has_spool=has_spool) for entity in status.entities],
         )
     else:
         yield "nothing was sent yet"
@@ -272,19 +303,22 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"probe: {status.probe} ({status.probe_reason})"
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
+    if status.spool is not None:
+        yield from _spool_lines(status.spool)
     if status.order is not None:
         yield from _order_lines(status.order)
     for warning in status.secondary_status.warnings:
         yield f"warning: {warning}"
 
 
-def _entity_row(entity: EntityStatus, now: datetime) -> Sequence[str]:
+def _entity_row(entity: EntityStatus, now: datetime, *, has_spool: bool) -> Sequence[str]:
     return (
         entity.entity,
         entity.state.value + _what_it_waits_for(entity),
         "" if entity.since is None else rough_duration((now - entity.since).total_seconds()),
         str(entity.sent_to_primary),
         str(entity.sent_to_backlog),
+        *([str(entity.sent_to_spool)] if has_spool else []),
         str(entity.held_now),
         str(entity.copies_in_doubt),
         str(entity.failovers),
@@ -354,6 +388,19 @@ def _syphon_lines(syphon: SyphonStatus) -> Iterator[str]:
     yield f"syphon: {syphon.state}, {', '.join(facts)}"
     for trouble in syphon.troubles:
         yield f"syphon: {' '.join(trouble.split())}"
+
+
+def _spool_lines(spool: SpoolStatus) -> Iterator[str]:
+    room = f"{size_text(spool.size_bytes)} of {size_text(spool.size_bytes_max)}"
+    facts = [f"{spool.messages} messages wait", room, f"{spool.sent_home} went home"]
+    facts += [f"{spool.sent_to_backlog} went to the backlog"] if spool.sent_to_backlog else []
+    facts += [f"{spool.left_behind} more of processes that ended"] if spool.left_behind else []
+    facts += [f"{spool.quarantined} in quarantine"] if spool.quarantined else []
+    yield f"spool: {', '.join(facts)} ({spool.folder})"
+    if spool.reason:
+        yield f"spool: takes nothing: {' '.join(spool.reason.split())}"
+    for problem in spool.problems:
+        yield f"spool: {' '.join(problem.split())}"
 
 
 def _order_lines(order: OrderStatus) -> Iterator[str]:

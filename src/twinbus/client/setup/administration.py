@@ -38,6 +38,7 @@ def plan_for(
     sends: bool = True,
     entities: Iterable[str] = (),
     attempts: int = 3,
+    can_wait: bool = False,
 ) -> Plan:
     """What is to be prepared between these two; `primary_name` wins over what the namespace is called."""
     return Plan(
@@ -51,6 +52,7 @@ def plan_for(
         sends=sends,
         entities=tuple(entities),
         attempts=attempts,
+        can_wait=can_wait,
     )
 
 

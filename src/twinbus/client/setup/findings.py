@@ -99,6 +99,13 @@ def unlisted(plan: Plan, failure: Failure) -> str:
     )
 
 
+def unreached(plan: Plan, failure: Failure) -> str:
+    return (
+        f"secondary {plan.secondary} cannot be reached ({brief(failure)}): its backlog queues are looked for again; "
+        "until then messages that the primary does not take go to the spool"
+    )
+
+
 def missing(plan: Plan, failures: Mapping[int, Failure]) -> tuple[str, ...]:
     found = plan.queue_count - len(failures)
     return tuple(

@@ -29,6 +29,8 @@ class Plan:
     entities: tuple[str, ...] = ()
     """Entities of the primary that are declared to exist."""
     attempts: int = 3
+    can_wait: bool = False
+    """Whether there is a pair although the secondary cannot be reached now: messages can wait elsewhere."""
     outage_s: float = OUTAGE_AND_DRAIN_S
     """For how long duplicates have to be known on the primary."""
 

@@ -106,7 +106,7 @@ class Preparation:
     """Those that were made by this pairing."""
     warnings: tuple[str, ...] = ()
     checked_at: float = 0.0
-    """When it was asked for, in seconds since 1970."""
+    """When it was asked for, in seconds since 1970; if it is not complete, for the first time."""
     rights: tuple[BacklogRight, ...] = ()
     """What the credential was seen to be allowed on at least one backlog queue, of what was tried."""
     duplicate_detection: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +115,8 @@ class Preparation:
     """What it has cost."""
     queue_settings: str = "unknown"
     """Whether the backlog queues have the settings they should: good, risky (the warnings say why), or unknown."""
+    is_complete: bool = True
+    """False: the secondary could not be reached, and nothing is known of its queues; to be prepared again."""
     lasting: tuple[str, ...] = ()
     """Those of the warnings about which only pairing can know more: a look later does not ask again."""
 
@@ -159,6 +161,10 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
         raise PairingError(problem)
     found = (yield from _find_or_create(plan)) if plan.creates else _Found(tuple(plan.paths))
     proof = yield from _prove(plan, found.present)
+    unreached = _why_unreached(found, proof.needed(plan)) if plan.can_wait else None
+    if unreached is not None:
+        warning = findings.unreached(plan, unreached)
+        return Preparation(queues=(), warnings=(warning,), checked_at=now, is_complete=False)
     _refuse_if_useless(plan, found, proof)
     prepared = _weigh(plan, found, proof, now)
     risky = () if found.settings is None else tuple(findings.risky(plan, by_risk(found.settings)))
@@ -175,8 +181,15 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
 def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
     """Prove again that the backlog queues can be used; never raises, and asks nothing of the primary.
 
-    A queue that was missing is used from now on if somebody has made it meanwhile.
+    A queue that was missing is used from now on if somebody has made it meanwhile. If the secondary was never reached,
+    everything is done that pairing could not do.
     """
+    if not before.is_complete:
+        try:
+            found = yield from prepare(plan, now)
+        except PairingError as error:
+            return replace(before, warnings=error.problems)
+        return found if found.is_complete else replace(found, checked_at=before.checked_at)
     proof = yield from _prove(plan, tuple(plan.paths))
     after = _weigh(plan, _Found(tuple(plan.paths), frozenset(before.found)), proof, now)
     return replace(
@@ -248,6 +261,23 @@ def _prove(plan: Plan, indexes: Iterable[int]) -> Flow[_Proof]:
     )
 
 
+def _why_unreached(found: _Found, needed: Mapping[int, Failure]) -> Failure | None:
+    """Why nothing is known of any queue, if that may pass by itself; None: something is known."""
+    failures = _failures(found, needed)
+    is_all = set(found.present) <= set(needed) and bool(failures)
+    passing = [why for why in failures.values() if why.kind in PASSING | OUT_OF_REACH]
+    return passing[0] if is_all and len(passing) == len(failures) else None
+
+
+def _failures(found: _Found, needed: Mapping[int, Failure]) -> dict[int, Failure]:
+    """By queue, why it cannot be used."""
+    failures = {**needed, **found.absent}
+    if found.listing_failure is None:
+        return failures
+    # "Not found" is only half of the truth then.
+    return {i: found.listing_failure if why.kind is Kind.NOT_FOUND else why for i, why in failures.items()}
+
+
 def _refuse_if_useless(plan: Plan, found: _Found, proof: _Proof) -> None:
     """Raise `PairingError` unless there is a backlog queue to send to, and one to listen to if that is wanted."""
     needed = proof.needed(plan)
@@ -257,10 +287,7 @@ def _refuse_if_useless(plan: Plan, found: _Found, proof: _Proof) -> None:
             raise PairingError(findings.needs_manage(plan, refused[0]))
         if not plan.sends and needed and all(why.kind is Kind.UNAUTHORISED for why in needed.values()):
             raise PairingError(findings.cannot_listen(plan, next(iter(needed.values()))))
-        failures = {**needed, **found.absent}
-        if found.listing_failure is not None:  # then "not found" is only half of the truth
-            failures = {i: found.listing_failure if why.kind is Kind.NOT_FOUND else why for i, why in failures.items()}
-        raise PairingError(*findings.nothing_usable(plan, failures))
+        raise PairingError(*findings.nothing_usable(plan, _failures(found, needed)))
     refused = [why for why in proof.listen.values() if why.kind is Kind.UNAUTHORISED]
     if refused and len(refused) == len(found.present):
         raise PairingError(findings.cannot_listen(plan, refused[0]))

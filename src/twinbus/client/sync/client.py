@@ -21,6 +21,7 @@ from twinbus.client.reporting.event_log import Callback, Unsubscribe
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.reporting.telemetry import TELEMETRY
 from twinbus.client.sync.receivers import PairedServiceBusReceiver, without_pings
+from twinbus.client.sync.sdk_transport import SdkTransport
 from twinbus.client.sync.sender import PairedServiceBusSender
 from twinbus.client.sync.shell import PairShell
 from twinbus.client.sync.sides import PairSide, PairSides
@@ -38,7 +39,8 @@ class PairedServiceBusClient:
 
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self._state = ClientState(primary, options)
-        self._shell = PairShell(self._state)
+        self._transport = SdkTransport(self._state)
+        self._shell = PairShell(self._state, self._transport)
         self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
         self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
         self._sides = sides = PairSides(self, self._shell)
@@ -134,7 +136,7 @@ class PairedServiceBusClient:
         self._state.check_not_ended()
         with self._shell.lock:
             entity = self._state.pair.entity(checked_path(path))
-        sender = PairedServiceBusSender(self._shell, entity, name)
+        sender = PairedServiceBusSender(self._shell, self._transport, entity, name)
         self._shell.lend_warm_queue(sender.choice)
         self._senders.add(sender)
         return sender
@@ -144,7 +146,7 @@ class PairedServiceBusClient:
         """The SDK's client for receivers on the primary; raises what a call has to raise unless it can be used."""
         self._state.check_usable()
         self._state.check_side("primary")
-        return self._shell.receiving
+        return self._transport.receiving
 
     def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
         paired = without_pings(receiver, self._state.recorder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from threading import Event, Lock, Semaphore
 from threading import get_ident as caller
@@ -17,10 +18,12 @@ __all__ = [
     "Lock",
     "Semaphore",
     "acquire_within",
+    "called_where_it_runs",
     "caller",
     "each_of",
     "guard_of_the_core",
     "in_thread",
+    "result_within",
     "sleep",
     "wait_for",
     "within",
@@ -49,6 +52,16 @@ def wait_for(event: Event, seconds: float) -> None:
 def in_thread(act: Callable[[], Result]) -> Result:
     """What `act` returns: the caller's thread may block."""
     return act()
+
+
+def called_where_it_runs() -> Callable[[Callable[[], None]], None]:
+    """A function that other threads may use to have something done: any thread will do."""
+    return lambda act: act()
+
+
+def result_within(future: Future[Result], seconds: float) -> Result:
+    """What another thread found; raises `TimeoutError` after this time."""
+    return future.result(seconds)
 
 
 def each_of(items: Iterable[Item], act: Callable[[Item], Result], at_once: int, name: str) -> tuple[Result, ...]:

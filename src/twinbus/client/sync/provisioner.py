@@ -85,7 +85,8 @@ class BacklogProvisioner:
 
     def recheck(self, plan: Plan, before: Preparation) -> Preparation:
         """Whether it is all still there; never raises for what a namespace does."""
-        return self._run(recheck(plan, before, time.time()))
+        found = self._run(recheck(plan, before, time.time()))
+        return found if before.is_complete else replace(found, requests=self.requests)
 
     def close(self) -> None:
         """Leaves nothing behind, except what is stuck in the SDK until its own time-out."""

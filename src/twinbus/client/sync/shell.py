@@ -9,47 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from time import monotonic
-
-from azure.servicebus import ServiceBusClient
+from typing import TYPE_CHECKING
 
 from twinbus.client.core import answers, probes
-from twinbus.client.core.asks import Answer, Ask, Flow, OpenBacklog, Probe, Result, Sleep, ToBacklog, WaitTurn, Woke
+from twinbus.client.core.asks import (
+    Answer,
+    Ask,
+    Flow,
+    OpenBacklog,
+    Probe,
+    Result,
+    Sleep,
+    ToBacklog,
+    ToSpool,
+    WaitTurn,
+    Woke,
+)
 from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
-from twinbus.client.core.ping_message import ping_message
 from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase
 from twinbus.client.sdk.failures import LinkFailed, describe
-from twinbus.client.sdk.internals.handlers import set_retries
+from twinbus.client.setup.preparation import Preparation
 from twinbus.client.sync import drive
-from twinbus.client.sync.backlog_pool import BacklogPool
-from twinbus.client.sync.concurrency import Event, Lock, caller, guard_of_the_core, in_thread, sleep, wait_for
-from twinbus.client.sync.links import LinkOpener, SenderLink, close_client
+from twinbus.client.sync.concurrency import (
+    Event,
+    Lock,
+    called_where_it_runs,
+    caller,
+    guard_of_the_core,
+    in_thread,
+    result_within,
+    sleep,
+    wait_for,
+)
 from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
+from twinbus.client.sync.transport import BacklogLinks, Transport
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
+if TYPE_CHECKING:
+    from twinbus.client.core.own_spool import OwnSpool
+
 SWEEP_S = 30.0
 CLOSE_LOOK_S = 0.005
-RECEIVER_RETRIES = 3
-"""As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
+BACK = frozenset(("recovered", "secondary_back"))
+"""Events after which the spool can be emptied."""
+DISK_SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)
 
 
 class PairShell:
-    def __init__(self, state: ClientState) -> None:
+    def __init__(self, state: ClientState, transport: Transport) -> None:
         self.state = state
+        self._transport = transport
         self.pair = state.pair
         self.rules = state.pair.rules
         self.lock = guard_of_the_core()
@@ -59,14 +83,10 @@ class PairShell:
         self._closing = Event()
         self._turns: dict[int, Event] = {}
         self._timers = Timers(self.pair.name)
-        self._opener = LinkOpener()
-        self._primary: ServiceBusClient | None = None
-        self._secondary: ServiceBusClient | None = None
-        self._receiving: ServiceBusClient | None = None
-        self._pool: BacklogPool | None = None
         self._warm_queue: int | None = None
         self._is_warm_queue_lent = False
         self._syphon: SyphonRunner | None = None
+        self._unstarted_syphon: OwnSyphon | None = None
         self._last_event: tuple[str, str] | None = None
         self.sides: Callable[[], PairSides | None] = lambda: None
         """Where to report that the syphon failed for good; None once the application has dropped the client."""
@@ -79,16 +99,9 @@ class PairShell:
             self.state.check_not_ended()
             if self.state.phase is not Phase.NEW:
                 return
-            syphon = self._own_syphon()
-            with self._provisioner() as provisioner:
-                found = provisioner.prepare(self.state.plan)
-            self.state.open_ledger()  # before anything that would have to be ended if this cannot be
-            attempt_s = self.rules.attempt_s
-            self._primary = self.state.primary.sync_client(attempt_s=attempt_s)
-            self._receiving = self.state.primary.sync_client(attempt_s=attempt_s)
-            set_retries(self._receiving, RECEIVER_RETRIES)
-            self._secondary = self.state.secondary.sync_client(attempt_s=attempt_s)
-            self._pool = BacklogPool(self._secondary, self.state.queue_path, self._opener)
+            self._unstarted_syphon = self._own_syphon()
+            found = self._find_backlog()
+            self._transport.start()
             self._timers.start()
             with self.lock:
                 self.state.prepared(found, monotonic())
@@ -99,12 +112,41 @@ class PairShell:
             self._warm_queue = self._pick_queue()
             self._warm_up(self._warm_queue)
             self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
-            self.schedule("recheck", monotonic() + FIRST_RECHECK_S, lambda: self._timers.begin(self.recheck))
+            self._schedule_recheck(FIRST_RECHECK_S)
             self.settle()
-            if syphon is not None:
-                self._syphon = SyphonRunner(syphon, sorted(found.found), self.pair.name)
-                self._syphon.start()
-                self.state.syphon = syphon
+            if found.is_complete:
+                self._start_syphon(found)
+
+    def _start_syphon(self, found: Preparation) -> None:
+        syphon = self._unstarted_syphon
+        if syphon is not None:
+            self._unstarted_syphon = None
+            self._syphon = SyphonRunner(syphon, sorted(found.found), self.pair.name)
+            self._syphon.start()
+            self.state.syphon = syphon
+
+    def _find_backlog(self) -> Preparation:
+        """What has to be there before the first send, the spool too; if something is not, nothing is left open."""
+        spool = self._own_spool()
+        if spool is not None:
+            in_thread(spool.start)
+        try:
+            with self._provisioner() as provisioner:
+                found = provisioner.prepare(self.state.plan)
+            self.state.open_ledger()
+        except BaseException:
+            if spool is not None:
+                in_thread(spool.stop)
+            raise
+        self.state.spool = spool
+        return found
+
+    def _own_spool(self) -> OwnSpool | None:
+        if self.state.options.spool is None:
+            return None
+        from twinbus.client.core.own_spool import OwnSpool  # it brings the store of a namespace along
+
+        return OwnSpool(self.state, self.event_log.report, called_where_it_runs())
 
     def _own_syphon(self) -> OwnSyphon | None:
         """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
@@ -139,14 +181,30 @@ class PairShell:
             return
         with self._provisioner() as provisioner:
             found = provisioner.recheck(self.state.plan, before)
-        inspection = in_thread(self.state.inspect)
+        inspection = in_thread(self.state.inspect) if found.is_complete else None
         with self.lock:
             self.state.inspection = inspection
             self.state.prepared(found, monotonic())
         for name, text in self.state.recheck_events(before, found):
             self.event_log.report(name, text, namespace=self.state.secondary.name)
-        self.schedule("recheck", monotonic() + RECHECK_S, lambda: self._timers.begin(self.recheck))
+        if found.is_complete and not before.is_complete:
+            self._reached(found)
+        self._schedule_recheck(RECHECK_S)
         self.settle()
+
+    def _reached(self, found: Preparation) -> None:
+        """The secondary could not be reached when the pair was made, and now its backlog queues are there."""
+        if self.state.recorder is not None:
+            self.state.recorder.paired(found)
+        if self.state.spool is not None:
+            self.state.spool.wake()
+        self._warm_queue = self._pick_queue()
+        self._warm_up(self._warm_queue)
+        self._start_syphon(found)
+
+    def _schedule_recheck(self, usual_s: float) -> None:
+        at = monotonic() + self.state.recheck_s(usual_s)
+        self.schedule("recheck", at, lambda: self._timers.begin(self.recheck))
 
     def end(self, phase: Phase, reason: str | None = None) -> None:
         """Close, or fault: sends that wait end, and nothing begins any more."""
@@ -157,10 +215,8 @@ class PairShell:
         for turn in tuple(self._turns.values()):
             turn.set()
         self._timers.end()
-        if self._primary is not None:
-            self._opener.end(self._primary)
-        if self._pool is not None:
-            self._pool.close()
+        self._transport.end_primary()
+        self._transport.end_backlog()
         self.settle()
         self._last_event = ("closed" if phase is Phase.CLOSED else "faulted", reason or "by the application")
 
@@ -168,8 +224,8 @@ class PairShell:
         """One side has ended: the syphon needs both, and the backlog the secondary."""
         if self._syphon is not None:
             self._syphon.stop()
-        if side == "secondary" and self._pool is not None:
-            self._pool.close()
+        if side == "secondary":
+            self._transport.end_backlog()
             with self.lock:
                 self.pair.secondary_ended(monotonic())
             self.settle()
@@ -183,18 +239,18 @@ class PairShell:
             for side in SIDES:
                 self.let_go(side)
             self._timers.stop(CLOSE_PATIENCE_S)
-            self._opener.hang_up()
+            self._transport.hang_up()
             self._wait_for_sends(is_any_storing)
+            if self.state.spool is not None:
+                in_thread(self.state.spool.stop)
             if self._last_event is not None:  # nothing is reported after it: timers, syphon and sends have ended
                 name, text = self._last_event
                 self._last_event = None
                 self.event_log.report(name, text, namespace=self.pair.name)
             self.event_log.close()
-            for client in (self._receiving,):
-                if client is not None:
-                    close_client(client)
+            self._transport.close()
         finally:
-            self._opener.wait_closed()
+            self._transport.wait_closed()
             in_thread(self.state.close_ledger)
 
     def _wait_for_sends(self, is_any_storing: Callable[[int], bool]) -> None:
@@ -203,23 +259,11 @@ class PairShell:
         while self.state.has_to_wait(me, lambda: is_any_storing(me), monotonic() - began):
             sleep(CLOSE_LOOK_S)
 
-    # --- what senders and receivers need ---
+    # --- what senders need ---
 
     @property
-    def pool(self) -> BacklogPool:
-        assert self._pool is not None, "senders are used only after pairing"
-        return self._pool
-
-    @property
-    def receiving(self) -> ServiceBusClient:
-        assert self._receiving is not None, "receivers are made only after pairing"
-        return self._receiving
-
-    def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> SenderLink:
-        assert self._primary is not None, "senders are used only after pairing"
-        self.state.check_side("primary")
-        heard = self.state.primary_offers
-        return self._opener.open(self._primary, path, deadline_s=deadline_s, name=name, heard=heard)
+    def pool(self) -> BacklogLinks:
+        return self._transport.backlog
 
     def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
@@ -236,6 +280,16 @@ class PairShell:
         with self.lock:
             self.state.count_sent(ask.queue, ask.encoded)
         return answers.stored()
+
+    def to_spool(self, path: str, ask: ToSpool) -> Answer:
+        if self._closing.is_set():
+            return self.woke()
+        assert self.state.spool is not None, "without a spool nobody asks for it"
+        try:
+            failure = result_within(self.state.spool.put(path, ask.encoded), ask.timeout_s)
+        except TimeoutError:
+            failure = DISK_SILENT
+        return answers.stored() if failure is None else answers.failed(failure)
 
     # --- warm links ---
 
@@ -335,6 +389,8 @@ class PairShell:
         self.state.record_event(entity, event)
         namespace = self.state.namespace_of(entity, event)
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
+        if self.state.spool is not None and event.name in BACK:
+            self.state.spool.wake()
 
     def time_came(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
@@ -376,20 +432,7 @@ class PairShell:
 
     def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)
-        until = monotonic() + ask.timeout_s
-        size, failure = 0, None
-        try:
-            link = self.open_primary(ask.path, ask.timeout_s)
-            try:
-                if ask.sends_ping:
-                    link.send(ping_message(), max(0.001, until - monotonic()))
-            finally:
-                size = sum(link.sent_sizes())
-                link.discard()
-        except LinkFailed as problem:
-            failure = problem.failure
-        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
-            failure = describe(error, sending=False)
+        size, failure = self._transport.probe(ask.path, ask.timeout_s, sends_ping=ask.sends_ping)
         self.state.probed(entity, "ping" if ask.sends_ping else "link", size, failure)
         return answers.stored() if failure is None else answers.failed(failure)
 

@@ -26,6 +26,8 @@ NAMESPACE_MARK = ":"
 
 IN_NAMESPACE = (
     Kind.ACCEPTED,
+    Kind.SPOOLED,
+    Kind.LEFT_SPOOL,
     Kind.NOT_SENT,
     Kind.CANCELLED,
     Kind.RECEIVED,
@@ -38,7 +40,7 @@ IN_NAMESPACE = (
     Kind.DESTINATION_BACK,
 )
 """Kinds with the primary's name in `namespace`, whoever writes them."""
-IN_QUEUE = (Kind.BACKLOGGED, Kind.RECEIVED_FROM_BACKLOG)
+IN_QUEUE = (Kind.BACKLOGGED, Kind.MOVED_TO_BACKLOG, Kind.RECEIVED_FROM_BACKLOG)
 """Kinds with the primary's name at the start of `queue`. A namespace does not write them: the secondary of several
 pairs may keep one ledger."""
 

@@ -28,7 +28,7 @@ from twinbus.spark.compaction.manifest import Manifest, write_atomically
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.session import QUICK_START, is_little
 
-VERSION = 8
+VERSION = 9
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 LITTLE_BYTES = 64 << 20
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"

@@ -21,17 +21,23 @@ HOLDERS, SECONDS_MAX = 1 << 30, (1 << 33) - 1
 
 KEY = ("entity", "message_id")
 DEAD_LETTERS, SUBSCRIPTIONS = "/$deadletterqueue", "/subscriptions/"
-SENT = (Kind.ACCEPTED, Kind.BACKLOGGED)
+SENT = (Kind.ACCEPTED, Kind.BACKLOGGED, Kind.SPOOLED)
+"""What the sender recorded."""
+TO_BACKLOG = (Kind.BACKLOGGED, Kind.MOVED_TO_BACKLOG)
 ARRIVED = (Kind.ACCEPTED, Kind.SENT_HOME)
 
 COUNTED: dict[str, tuple[Kind, ...]] = {
     "accepted": (Kind.ACCEPTED,),
-    "backlogged": (Kind.BACKLOGGED,),
-    "in_doubt": (Kind.IN_DOUBT,),
+    "backlogged": TO_BACKLOG,
+    "spooled": (Kind.SPOOLED,),
+    "in_doubt": (Kind.IN_DOUBT, Kind.SPOOL_IN_DOUBT),
     "not_sent": (Kind.NOT_SENT,),
     "sent_home": (Kind.SENT_HOME,),
     "completed": (Kind.COMPLETED,),
     "returned": (Kind.RELEASED, Kind.LOCK_LOST),
+    "left_spool": (Kind.LEFT_SPOOL,),
+    "dead_spool": (Kind.SPOOL_DEAD_LETTERED,),
+    "expired_spool": (Kind.SPOOL_EXPIRED,),
     "redriven": (Kind.REDRIVEN,),
     "taken": (Kind.RECEIVED_FROM_BACKLOG,),
     "discarded": (Kind.DISCARDED, Kind.CANCELLED),
@@ -155,10 +161,10 @@ def _moments() -> Sums:
     at_ms = F.col("at_ms")
     return {
         "first_ms": Sum("min", at_ms),
-        "backlogged_ms": Sum("min", F.when(is_kind(Kind.BACKLOGGED), at_ms)),
+        "backlogged_ms": Sum("min", F.when(is_kind(*TO_BACKLOG), at_ms)),
         "arrived_ms": Sum("min", F.when(is_kind(*ARRIVED) | (is_kind(Kind.STORED) & is_on_primary()), at_ms)),
         "sent_home_ms": Sum("min", F.when(is_kind(Kind.SENT_HOME), at_ms)),
-        "due_ms": Sum("max", F.when(is_kind(*ARRIVED, Kind.BACKLOGGED, Kind.STORED), F.col("until_ms"))),
+        "due_ms": Sum("max", F.when(is_kind(*ARRIVED, *SENT, Kind.STORED), F.col("until_ms"))),
         "last_ack_ms": Sum("max", F.when(is_kind(*ARRIVED), at_ms)),
         "taken_ms": Sum("max", F.when(is_kind(Kind.RECEIVED_FROM_BACKLOG), at_ms)),
         "returned_ms": Sum("max", F.when(is_kind(*COUNTED["returned"]), at_ms)),
@@ -169,8 +175,8 @@ def _places() -> Sums:
     reader = F.when(is_kind(Kind.DELIVERED, Kind.RECEIVED) & is_on_primary(), F.col("reader"))
     return {
         "session": Sum("max", F.col("session")),
-        "backlog_queue": Sum("max", F.when(is_kind(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
-        "other_queue": Sum("min", F.when(is_kind(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "backlog_queue": Sum("max", F.when(is_kind(*TO_BACKLOG), F.coalesce("queue", F.lit(0)))),
+        "other_queue": Sum("min", F.when(is_kind(*TO_BACKLOG), F.coalesce("queue", F.lit(0)))),
         "first_reader": Sum("min", reader),
         "last_reader": Sum("max", reader),
         "acked_by": Sum("min", F.when(is_kind(*ARRIVED), F.col("process"))),

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
-from twinbus.spark.transforms.accounts import is_kind
+from twinbus.spark.transforms.accounts import SENT, is_kind
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
-BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
+BY_CLIENTS = (*CHANGES, *SENT, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
 
 
 def changes(steps: DataFrame) -> DataFrame:

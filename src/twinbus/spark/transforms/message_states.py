@@ -25,8 +25,9 @@ from twinbus.spark.transforms.classes import (
 )
 from twinbus.spark.transforms.sums import Sum, Sums, add_up
 
-ACKNOWLEDGED, IN_BACKLOG, GONE, TOO_FEW = "acknowledged", "in_backlog", "gone", "too_few"
-OPEN_STATES = (ACKNOWLEDGED, WAITING, IN_BACKLOG, GONE, TOO_FEW)
+ACKNOWLEDGED, IN_BACKLOG, IN_SPOOL = "acknowledged", "in_backlog", "in_spool"
+GONE, TOO_FEW = "gone", "too_few"
+OPEN_STATES = (ACKNOWLEDGED, WAITING, IN_BACKLOG, IN_SPOOL, GONE, TOO_FEW)
 """States that are not a verdict yet: it depends on other messages, missing records, or whether the entity exists."""
 WATCHED = (*OPEN_STATES, DUPLICATED, IN_DOUBT)
 COUNTS_KEY = ("file", "entity", "session", "backlog_queue", "acked_by", "sender", "state")
@@ -83,23 +84,25 @@ def _state() -> Column:
     deliveries = F.when(col("delivered") > 0, col("delivered")).otherwise(col("received"))
     repeated = (deliveries > 1) & (col("first_reader") == col("last_reader"))
     not_accepted = F.when(col("not_sent") > 0, NOT_SENT).otherwise(SENT_ELSEWHERE)
-    left_dead = col("dead_backlog") > col("redriven") + col("discarded")
+    left_dead = col("dead_backlog") + col("dead_spool") > col("redriven") + col("discarded")
+    away = col("backlogged") + col("spooled")
     return (
-        F.when(col("accepted") + col("backlogged") + col("in_doubt") == 0, not_accepted)
+        F.when(col("accepted") + away + col("in_doubt") == 0, not_accepted)
         .when(repeated | (there > 1), DUPLICATED)
         .when(deliveries > 0, DELIVERED)
         .when(col("dead_home") > 0, DEAD_LETTERED)
         .when(col("expired_home") > 0, EXPIRED)
         .when(col("unwanted") > 0, DISCARDED)
         .when(col("forwarded") > 0, FORWARDED)
-        .when((col("discarded") > 0) & (col("backlogged") == 0), DISCARDED)
+        .when((col("discarded") > 0) & (away == 0), DISCARDED)
         .when(col("stored") > 0, WAITING)
         .when(col("accepted") + col("sent_home") > 0, ACKNOWLEDGED)
         .when(left_dead, DEAD_LETTERED)
-        .when(col("expired_backlog") > 0, EXPIRED)
+        .when(col("expired_backlog") + col("expired_spool") > 0, EXPIRED)
         .when(col("discarded") > 0, DISCARDED)
         .when((col("backlogged") > 0) & (col("completed") == 0), IN_BACKLOG)
-        .when(col("backlogged") > 0, GONE)
+        .when((col("spooled") > col("left_spool")), IN_SPOOL)
+        .when(away > 0, GONE)
         .otherwise(IN_DOUBT)
     )
 
@@ -109,8 +112,8 @@ def _is_too_few() -> Column:
     is one.
     """
     col = F.col
-    sends = col("accepted") + F.least(col("sent_home"), F.greatest(col("backlogged"), F.lit(1)))
-    is_ours = col("accepted") + col("backlogged") > 0
+    sends = col("accepted") + F.least(col("sent_home"), F.greatest("backlogged", "spooled", F.lit(1)))
+    is_ours = col("accepted") + col("backlogged") + col("spooled") > 0
     return is_ours & (col("stored") > 0) & (sends > col("stored") + col("dropped"))
 
 

@@ -5,7 +5,8 @@ duplicated; then delivered, as the namespace recorded or, where it recorded no d
 dead-lettered; expired; cancelled, wanted by no subscription, or deleted with its entity is discarded; forwarded is
 found where it went; a message that the namespace still has is waiting. *Acknowledged* by the primary and nothing more:
 stored there, as far as is known. *In the backlog*: dead-lettered, expired, discarded on request, waiting, or completed
-without having come home: lost. A message that was only in doubt stays in doubt.
+without having come home: lost. *In the spool* of its sender: dead-lettered or expired there, or waiting, however long:
+only the process that brings it home records that it left. A message that was only in doubt stays in doubt.
 
 A message is *overtaken* if others that came to the same place later have gone on. Queues keep order, so it is lost, but
 only if they came a whole horizon later: messages that come together may pass each other. It is compared with what was
@@ -52,7 +53,7 @@ from twinbus.spark.compaction.namespace_records import NamespaceRecords, Period
 from twinbus.spark.transforms.accounts import MINUTE_MS
 from twinbus.spark.transforms.classes import DUPLICATED, IN_DOUBT, LOST, STORED, UNKNOWN, WAITING
 from twinbus.spark.transforms.clocks import by_machine, by_process, in_minutes, queue_reach_ms, with_reach
-from twinbus.spark.transforms.message_states import ACKNOWLEDGED, GONE, IN_BACKLOG, TOO_FEW, is_watched
+from twinbus.spark.transforms.message_states import ACKNOWLEDGED, GONE, IN_BACKLOG, IN_SPOOL, TOO_FEW, is_watched
 from twinbus.spark.transforms.queue_contents import NEVER_STORED, THERE
 
 FRONTIERS = {
@@ -172,6 +173,7 @@ NEVER_IN_QUEUE = (
     "acknowledged by a backlog queue; the ledger of the secondary is complete for that time and does not have it"
 )
 NOT_IN_QUEUE = "nobody brought it home, and the secondary does not tell that it is in its backlog queue"
+SPOOLED = "in the spool of its sender"
 HELD, HELD_BY_KILLED = "held under lock by a syphon", "held under lock by a syphon that was killed"
 
 
@@ -223,6 +225,7 @@ def _found(evidence: Evidence) -> Column:
     return (
         F.when(state == GONE, lost(COMPLETED_ONLY))
         .when(state == IN_BACKLOG, backlog)
+        .when(state == IN_SPOOL, says(WAITING, SPOOLED))
         .when(state.isin(ACKNOWLEDGED, TOO_FEW), on_primary)
         .otherwise(says(state))
     )

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import AS_SENT, NOT_SETTLED, STEP_BYTES
 from twinbus.ledger.kinds import DELIVERY_BYTES, Kind
-from twinbus.spark.transforms.accounts import is_kind
+from twinbus.spark.transforms.accounts import TO_BACKLOG, is_kind
 from twinbus.spark.transforms.sums import Sum, Sums, add_up, merge_parts
 
 DAY_MS = 86_400_000
@@ -63,7 +63,7 @@ def flow(traffic: DataFrame) -> DataFrame:
 
     counted = traffic.groupBy("bucket_ms").agg(
         messages(Kind.ACCEPTED).alias("accepted"),
-        messages(Kind.BACKLOGGED).alias("backlogged"),
+        messages(*TO_BACKLOG).alias("backlogged"),
         messages(Kind.SENT_HOME).alias("sent_home"),
         messages(Kind.DELIVERED).alias("delivered"),
         messages(Kind.RECEIVED).alias("received"),

@@ -8,6 +8,8 @@ import pytest
 from token_makers import js_token, python_token, secret_signer, web_token
 
 from twinbus.amqp import sections
+from twinbus.amqp.encoding import encode
+from twinbus.amqp.message_builder import APPLICATION_PROPERTIES, compound_section
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Int, Symbol
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
@@ -15,9 +17,10 @@ from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import CLAIMS_MAX, ClaimBook
 from twinbus.broker.auth.jwt import SERVICE_AUDIENCE, JwtIssuer
 from twinbus.broker.links.cbs import put_token
-from twinbus.broker.links.request_messages import Request
+from twinbus.broker.links.request_messages import Request, read_request
 from twinbus.broker.links.request_nodes import right_for_operation
 from twinbus.broker.operations import Right
+from twinbus.errors import DecodeError
 
 NOW_MS = 1_700_000_000_000
 UNTIL_S = 1_700_003_600
@@ -122,3 +125,18 @@ def test_more_tokens_than_a_connection_may_hold_are_refused_not_dropped() -> Non
 def test_each_request_needs_a_right(operation: str, right: Right) -> None:
     assert right_for_operation(operation) is right
     assert right_for_operation(operation.removeprefix("com.microsoft:")) is right
+
+
+@pytest.mark.parametrize("operation", ["com.microsoft:Schedule-Message", "COM.MICROSOFT:schedule-message", "Add-Rule"])
+def test_the_right_for_a_request_does_not_depend_on_how_its_name_is_written(operation: str) -> None:
+    """A proxy passes requests on, and the namespace behind it may not care about capital letters."""
+    assert right_for_operation(operation) is right_for_operation(operation.lower())
+    assert right_for_operation(operation) is not Right.LISTEN
+
+
+def test_a_request_that_names_two_operations_is_none() -> None:
+    """The one that is checked might not be the one that is carried out."""
+    twice = b"".join([encode("operation") + encode(name) for name in ("com.microsoft:add-rule", "peek-message")])
+    section = compound_section(APPLICATION_PROPERTIES, 0xC1, 4, twice)
+    with pytest.raises(DecodeError, match="twice"):
+        read_request(section + sections.encode_message(value={}), 100)

@@ -235,6 +235,27 @@ def test_settling_what_is_not_locked_any_more_is_a_lost_lock(harness: Connection
     assert disposition.outcome.error.condition == "com.microsoft:message-lock-lost"
 
 
+def test_settlements_that_came_together_are_answered_together_but_for_those_that_failed(
+    harness: ConnectionHarness,
+) -> None:
+    harness.deliver("orders", *[message(str(number)) for number in range(5)])
+    link = harness.receiver("orders")
+    link.grant(5)
+    deliveries = [event for event in harness.exchange() if isinstance(event, TransferArrived)]
+    token = uuid.UUID(bytes_le=deliveries[1].tag)
+    body = {"disposition-status": "completed", "lock-tokens": [token]}
+    harness.request("orders", "com.microsoft:update-disposition", body)
+    harness.store.commit()
+    harness.exchange()
+    ids = [delivery.delivery_id for delivery in deliveries]
+    link.settle(ids[0], ids[-1], Accepted(), settled=False)
+    harness.exchange()
+    harness.store.commit()
+    answers = [event for event in harness.exchange() if isinstance(event, DispositionArrived)]
+    found = [([at for at, _ in event.deliveries], type(event.outcome)) for event in answers]
+    assert sorted(found) == [(ids[:1], Accepted), (ids[1:2], Rejected), (ids[2:], Accepted)]
+
+
 # --- links ---
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from connection_harness import MEGABYTE, ConnectionHarness
 
@@ -9,8 +11,11 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
 from twinbus.amqp.sections import encode_message
 from twinbus.amqp.sending_link import SendingLink
+from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.message import BATCH_FORMAT, BODY_SECTIONS_MAX
+from twinbus.broker.operations import Done, Refused
 from twinbus.broker.ops.meter import Metered
+from twinbus.errors import QuotaExceeded
 
 
 @pytest.fixture
@@ -154,3 +159,32 @@ def test_what_a_connection_has_sent_is_its_share_of_the_disk_until_it_is_written
     harness.store.commit()
     assert (share.unwritten_messages, share.unwritten_bytes) == (0, 0)
     assert share.recent.at(harness.context.clock() / 1000) == sent > 3_000
+
+
+def test_a_back_end_may_answer_some_transfers_before_others_and_those_together_get_one_disposition(
+    harness: ConnectionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[ReadTransfer] = []
+    answer: list[Callable[[Sequence[ReadTransfer], Done | Refused], None]] = []
+
+    def send_each(path: str, transfers: Sequence[ReadTransfer], now_ms: int, on_reply: object) -> None:
+        taken.extend(transfers)
+        assert callable(on_reply)
+        answer.append(on_reply)
+
+    monkeypatch.setattr(harness.backend, "send_each", send_each)
+    link = harness.sender("orders")
+    ids = [send(link) for _ in range(6)]
+    assert harness.outcomes() == {}
+    assert [transfer.event.delivery_id for transfer in taken] == ids
+    answer[0](taken[2:5], Done())
+    answers = [event for event in harness.exchange() if isinstance(event, DispositionArrived)]
+    assert [[at for at, _ in event.deliveries] for event in answers] == [ids[2:5]]
+    assert harness.dispatcher.share.unwritten_messages == 3
+    answer[0](taken[:2], Refused(QuotaExceeded("full")))
+    assert conditions(harness.outcomes()) == dict.fromkeys(ids[:2], "amqp:resource-limit-exceeded")
+    answer[0](taken[5:], Done())
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {ids[5]: Accepted}
+    assert (harness.dispatcher.share.unwritten_messages, harness.dispatcher.unwritten_bytes) == (0, 0)
+    (reading,) = harness.context.meter.readings()
+    assert (reading.kind, reading.operations) == (Metered.SEND, 4)

@@ -7,7 +7,8 @@ import socket
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 
 import pytest
@@ -29,7 +30,7 @@ from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.limits import TrafficLimits
 from twinbus.broker.links.attach import SESSION_FILTER
-from twinbus.broker.links.backend import Backend, EncodedDelivery, ReceiverNotice
+from twinbus.broker.links.backend import Backend, EncodedDelivery, PeerLink, ReadTransfer, ReceiverNotice
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.broker.links.request_messages import Request, management_response
@@ -60,6 +61,9 @@ class DictionaryBackend:
         self.locked: dict[bytes, tuple[str, bytes]] = {}
         self.notify: Callable[[ReceiverNotice], None]
         self.unwritten_bytes = 0
+        self.links: list[PeerLink] = []
+        """Of the receivers, as they were opened."""
+        self.closed: set[int] = set()
         self._receivers: dict[int, tuple[str, ReceiveMode]] = {}
         self._left: dict[int, int] = {}
         self._delivered: dict[int, int] = {}
@@ -78,9 +82,26 @@ class DictionaryBackend:
         for receiver in list(self._receivers):
             self._deliver(receiver)
 
-    def open_receiver(
-        self, receiver: int, path: str, mode: ReceiveMode, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    def send_each(
+        self,
+        path: str,
+        transfers: Sequence[ReadTransfer],
+        now_ms: int,
+        on_reply: Callable[[Sequence[ReadTransfer], Done | Refused], None],
     ) -> None:
+        for transfer in transfers:
+            self.send(path, transfer.arrivals, now_ms, partial(on_reply, (transfer,)))
+
+    def open_receiver(
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        link: PeerLink,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None:
+        self.links.append(link)
         self._receivers[receiver] = (path, mode)
         self._left[receiver] = self._delivered[receiver] = 0
         on_reply(Done())
@@ -92,10 +113,11 @@ class DictionaryBackend:
         mode: ReceiveMode,
         session_id: str | None,
         wait_ms: int,
+        link: PeerLink,
         now_ms: int,
         on_reply: Callable[[SessionAccepted | Refused], None],
     ) -> None:
-        self.open_receiver(receiver, path, mode, now_ms, lambda reply: None)
+        self.open_receiver(receiver, path, mode, link, now_ms, lambda reply: None)
         on_reply(SessionAccepted(session_id or "any", now_ms + wait_ms))
 
     def grant_credit(self, receiver: int, credit_limit: int, drain: bool, now_ms: int) -> None:
@@ -125,6 +147,7 @@ class DictionaryBackend:
 
     def settle(
         self,
+        receiver: int,
         path: str,
         tokens: tuple[bytes, ...],
         outcome: SettlementOutcome,
@@ -139,11 +162,20 @@ class DictionaryBackend:
         if on_reply is not None:
             on_reply(Settled({token: LockLost("never heard of it") for token in unknown}))
 
-    def find_entity(self, path: str, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
+    def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
         on_reply(Done() if path in self.queues else Refused(EntityNotFound(f"no {path} here")))
 
+    def close_connection(self, connection: int, now_ms: int) -> None:
+        self.closed.add(connection)
+
     def request(
-        self, path: str, request: Request, holder: int | None, now_ms: int, on_response: Callable[[bytes], None]
+        self,
+        path: str,
+        request: Request,
+        connection: int,
+        holder: int | None,
+        now_ms: int,
+        on_response: Callable[[bytes], None],
     ) -> None:
         if request.operation != "count":
             raise ArgumentError(f"{request.operation} is not known here")
@@ -280,3 +312,24 @@ def test_requests_are_answered_by_the_back_end(client: EngineClient) -> None:
     assert (status["statusCode"], body) == (200, {"messages": 1})
     status, _ = client.ask_fully("parts/$management", {"operation": "dance"}, {})
     assert (status["statusCode"], status["statusDescription"]) == (400, "dance is not known here")
+
+
+def test_the_back_end_knows_each_receiver_s_link_and_its_connection_and_that_it_is_gone(
+    backend: DictionaryBackend,
+) -> None:
+    listener = Listener(backend)
+    listener.start()
+    try:
+        for name in ("first", "second"):
+            with EngineClient(listener.port, "root", "key") as client:
+                assert client.wait_open()
+                source = Source("orders", filter={Symbol(SESSION_FILTER): name})
+                assert isinstance(client.receiver_from(source, {Symbol("color"): "red"}), ReceivingLink)
+    finally:
+        listener.close()
+    first, second = backend.links
+    assert first.connection != second.connection
+    assert backend.closed == {first.connection, second.connection}
+    assert [(link.filters or {})[SESSION_FILTER] for link in (first, second)] == ["first", "second"]
+    assert first.properties == {"color": "red"}
+    assert first.name

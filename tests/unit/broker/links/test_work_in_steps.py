@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
+
 import pytest
 from connection_harness import NOW_MS, ConnectionHarness
 
@@ -14,7 +17,7 @@ from twinbus.broker.core.commands import CreateQueue, CreateSubscription, Create
 from twinbus.broker.core.replies import WORK_PER_STEP
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE
+from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE, SMALL_AT_ONCE, SMALL_BYTES
 from twinbus.broker.links.incoming import MESSAGES_PER_PART
 from twinbus.broker.links.request_nodes import REQUEST_ELEMENTS
 from twinbus.broker.message import BATCH_FORMAT, SCHEDULED_TIME
@@ -32,7 +35,7 @@ def said(harness: ConnectionHarness) -> list[Event]:
     return harness.ours.receive(harness.peer.take_output(), NOW_MS)
 
 
-def schedule(harness: ConnectionHarness, count: int) -> None:
+def schedule(harness: ConnectionHarness, count: int, before: Callable[[], object] = lambda: None) -> None:
     """Ask so many times for a message to be scheduled; each is answered when it is written."""
     address = "orders/$management"
     answers = harness.receiver(address, settled=True)
@@ -45,6 +48,7 @@ def schedule(harness: ConnectionHarness, count: int) -> None:
         application_properties={"operation": "com.microsoft:schedule-message"},
         value={"messages": [{"message": message}]},
     )
+    before()
     for _ in range(count):
         asking.send(asked, tag=b"t", settled=True)
 
@@ -173,3 +177,43 @@ def test_one_step_takes_as_many_messages_as_their_copies_allow(harness: Connecti
     harness.gate.do(CreateQueue("forwards", QueueSettings(forward_to="events")), NOW_MS)
     harness.store.commit()
     assert machine.messages_per_step("forwards") == int(WORK_PER_STEP / 2 / (51 + HOP_WORK))
+
+
+def looks(harness: ConnectionHarness) -> int:
+    """How often it is asked whether what the peer has sent is enough; it never is."""
+    asked = count()
+    assert harness.dispatcher.take(said(harness), NOW_MS, lambda: next(asked) < 0) == []
+    return next(asked)
+
+
+def test_of_small_messages_several_are_taken_before_it_is_asked_again_whether_that_is_enough(
+    harness: ConnectionHarness,
+) -> None:
+    link = harness.sender("orders")
+    for _ in range(3 * SMALL_AT_ONCE):
+        link.send(EMPTY, tag=b"t")
+    assert looks(harness) == 3
+
+
+def test_it_is_asked_after_everything_else_that_is_taken(harness: ConnectionHarness) -> None:
+    link = harness.sender("orders")
+    for _ in range(5):
+        link.send(encode_message(data=bytes(SMALL_BYTES)), tag=b"t")
+    assert looks(harness) == 5, "large messages"
+    for _ in range(5):
+        batch(link, 2)
+    assert looks(harness) == 5, "batches, which may have many"
+    schedule(harness, 5, before=lambda: link.send(EMPTY, tag=b"t"))
+    assert looks(harness) == 5, "requests, and once for the small message before them"
+
+
+def test_it_is_asked_after_each_message_that_is_sent_by_itself(
+    harness: ConnectionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.backend, "messages_per_send", lambda path: 1)  # as where one becomes a thousand copies
+    link = harness.sender("orders")
+    for _ in range(5):
+        link.send(EMPTY, tag=b"t")
+    assert looks(harness) == 5
+    harness.store.commit()
+    assert harness.stored("orders") == 5

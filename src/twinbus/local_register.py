@@ -1,0 +1,107 @@
+"""What runs on this machine: processes that can be asked how they are, each with a small file that says where.
+
+The files are in a folder of the user's own: `TWINBUS_RUN` if it is set, else `twinbus` in `XDG_RUNTIME_DIR`, else
+`twinbus-<user id>` among temporary files. A service may lack `XDG_RUNTIME_DIR`, so both are looked at. A file whose
+process is gone is removed by the next one that looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from twinbus.errors import StoreError
+from twinbus.own_files import check_folder, make_own_folder, open_own, write_whole
+
+logger = logging.getLogger("twinbus.register")
+
+RUN_VARIABLE = "TWINBUS_RUN"
+ENTRY_BYTES_MAX = 10_000
+
+
+class Registered(NamedTuple):
+    kind: str
+    """E.g. `proxy`."""
+    name: str
+    pid: int
+    path: Path
+    """Where to ask: a control socket."""
+
+
+class Registration:
+    """This process, to be found by others until `end`. That it cannot be registered is no reason not to work."""
+
+    def __init__(self, kind: str, name: str, path: Path) -> None:
+        self._file: Path | None = None
+        entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute())}
+        try:
+            folder = _places()[0]
+            make_own_folder(folder)
+            check_folder(folder, must_be_ours=True)
+            file = folder / f"{kind}-{os.getpid()}-{name.lower()}.json"
+            write_whole(file, json.dumps(entry))
+            self._file = file
+        except (OSError, StoreError) as error:
+            logger.warning("twinbus status will not find this process: %s", error)
+
+    def end(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
+            self._file = None
+
+
+def registered(kind: str) -> list[Registered]:
+    """Running processes of one kind, by name."""
+    return sorted({found for place in _places() for found in _entries(place, kind)}, key=lambda each: each[1:3])
+
+
+def _places() -> list[Path]:
+    """The first one is written."""
+    chosen = os.environ.get(RUN_VARIABLE)
+    if chosen:
+        return [Path(chosen)]
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    own = [Path(runtime) / "twinbus"] if runtime and Path(runtime).is_dir() else []
+    usual = [Path(f"/run/user/{os.geteuid()}/twinbus"), Path(tempfile.gettempdir()) / f"twinbus-{os.geteuid()}"]
+    return [*own, *(usual if own else reversed(usual))]
+
+
+def _entries(place: Path, kind: str) -> Iterator[Registered]:
+    try:
+        check_folder(place, must_be_ours=True)
+        files = sorted(place.glob(f"{kind}-*.json"))
+    except (OSError, StoreError):
+        return
+    for file in files:
+        entry = _read(file)
+        if entry is not None and _is_running(entry.pid):
+            yield entry
+        else:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+
+def _read(file: Path) -> Registered | None:
+    try:
+        with os.fdopen(open_own(file, os.O_RDONLY), encoding="utf-8") as opened:
+            said = json.loads(opened.read(ENTRY_BYTES_MAX))
+        return Registered(str(said["kind"]), str(said["name"]), int(said["pid"]), Path(str(said["path"])))
+    except (OSError, StoreError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return pid > 0

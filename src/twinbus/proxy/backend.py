@@ -1,0 +1,93 @@
+"""The pair as a back end of links: sends go where the pairing core decides, everything else to the primary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from twinbus.broker.links.backend import ReadTransfer
+from twinbus.broker.links.request_messages import Request
+from twinbus.broker.message import Arrival
+from twinbus.broker.operations import (
+    Done,
+    Refused,
+    SenderOpened,
+)
+from twinbus.proxy.relay import Relay
+
+_SCHEDULE, _CANCEL = "schedule-message", "cancel-scheduled-message"
+
+
+class Sends(Protocol):
+    """Where messages go that applications send. See `Backend` for what the parts mean."""
+
+    @property
+    def unwritten_bytes(self) -> int: ...
+
+    def messages_per_send(self, path: str) -> int | None: ...
+
+    def open_sender(self, path: str, now_ms: int, on_reply: Callable[[SenderOpened | Refused], None]) -> None: ...
+
+    def send(
+        self, path: str, arrivals: tuple[Arrival, ...], now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None: ...
+
+    def send_each(
+        self,
+        path: str,
+        transfers: Sequence[ReadTransfer],
+        now_ms: int,
+        on_reply: Callable[[Sequence[ReadTransfer], Done | Refused], None],
+    ) -> None: ...
+
+    def schedule(self, path: str, request: Request, now_ms: int, on_response: Callable[[bytes], None]) -> None:
+        """Store messages that are to be enqueued later; raises a `NamespaceError` or `AmqpError` as `request` does."""
+
+    def cancel_refusal(self, request: Request) -> bytes | None:
+        """The response if what a request wants cancelled cannot be; None: the primary is to be asked."""
+
+
+class ProxyBackend:
+    """Implements `Backend`."""
+
+    def __init__(self, sends: Sends, relay: Relay) -> None:
+        self._sends = sends
+        self._relay = relay
+        self.open_receiver = relay.open_receiver
+        self.accept_session = relay.accept_session
+        self.grant_credit = relay.grant_credit
+        self.pause_receiver = relay.pause_receiver
+        self.resume_receiver = relay.resume_receiver
+        self.close_receiver = relay.close_receiver
+        self.settle = relay.settle
+        self.find_entity = relay.find_entity
+        self.close_connection = relay.close_connection
+        self.messages_per_send = sends.messages_per_send
+        self.open_sender = sends.open_sender
+        self.send = sends.send
+        self.send_each = sends.send_each
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self._sends.unwritten_bytes
+
+    def request(
+        self,
+        path: str,
+        request: Request,
+        connection: int,
+        holder: int | None,
+        now_ms: int,
+        on_response: Callable[[bytes], None],
+    ) -> None:
+        """What is scheduled is sent; the rest is the primary's."""
+        operation = request.operation.removeprefix("com.microsoft:")
+        if operation == _SCHEDULE:
+            self._sends.schedule(path, request, now_ms, on_response)
+            return
+        if operation == _CANCEL:
+            refusal = self._sends.cancel_refusal(request)
+            if refusal is not None:
+                on_response(refusal)
+                return
+        self._relay.request(path, request, connection, now_ms, on_response)

@@ -1,0 +1,46 @@
+"""The first look at the primary, when a proxy starts: what is configured wrong is said at once.
+
+A primary that is down is no reason not to start: that is when a proxy is needed. One that answers and is no Service
+Bus, or refuses the credential, will not get better by itself.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from twinbus.client.namespace import Namespace
+from twinbus.errors import PairingError
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.failures import ConnectionFailed
+
+_OTHER_PROTOCOLS = frozenset({"amqp:connection:framing-error", "amqp:decode-error", "amqp:not-implemented"})
+
+
+async def look_at_primary(primary: Namespace, attempt_s: float, entity: str | None) -> str | None:
+    """Connect and log in, for an entity if the key may be for some only. Why it does not answer; None: it does.
+
+    Raises `PairingError` if waiting will not help.
+    """
+    try:
+        async with NamespaceConnection(primary.dial(attempt_s), attempt_s=attempt_s) as connection:
+            await connection.log_in(entity or "")
+    except ConnectionFailed as error:
+        problem = _lasting_problem(error.failure, entity)
+        if problem is not None:
+            raise PairingError(f"the primary {primary.host_label} at {primary.address} {problem}") from None
+        return str(error.failure)
+    return None
+
+
+def _lasting_problem(failure: Failure, entity: str | None) -> str | None:
+    if failure.kind is FailureKind.UNAUTHORISED:
+        hint = "" if entity else " (if the key is for some entities only, name one of them with --entities)"
+        return f"refuses the credential: {failure.text}{hint}"
+    if isinstance(failure.error, ssl.SSLCertVerificationError):
+        return f"has a certificate that is not trusted: {failure.error.verify_message}"
+    if isinstance(failure.error, ssl.SSLError):
+        return f"does not answer as a Service Bus namespace does: it does not speak TLS ({failure.error.reason})"
+    if failure.condition in _OTHER_PROTOCOLS:
+        return f"does not answer as a Service Bus namespace does: {failure.text}"
+    return None

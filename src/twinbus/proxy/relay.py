@@ -1,0 +1,374 @@
+"""The relay: receivers, settlements, sessions and requests of applications, passed on to the primary link by link.
+
+A delivery is passed on as it comes, with its tag, which is its lock token; the settlement goes back the same way, and
+its answer too. So a message is either at the primary or in the hands of the application, and nothing is kept here but
+the numbers that belong together. There is no clock and no socket in this file: see `upstream_port.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from twinbus.amqp.events import DispositionArrived, TransferArrived
+from twinbus.amqp.outcomes import Outcome, Rejected
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.serial import ranges, steps
+from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER, TICKS_PER_MS, TICKS_TO_1970
+from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReceiverNotice
+from twinbus.broker.links.outcomes import settling_outcome
+from twinbus.broker.links.request_messages import Request, failure_response
+from twinbus.broker.operations import (
+    Done,
+    ReceiveMode,
+    ReceiverDrained,
+    ReceiverLost,
+    Refused,
+    SessionAccepted,
+    Settled,
+    SettlementOutcome,
+)
+from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError
+from twinbus.pairing.failure import Failure
+from twinbus.proxy.entity_paths import check_path
+from twinbus.proxy.upstream_port import LINK_LOST, TIMED_OUT, ReceiverTerms, Upstream, loss_of, refusal_of
+from twinbus.transport.link_handler import LinkHandler
+
+R = TypeVar("R")
+
+
+class SettlementObserver(Protocol):
+    """Is shown what receivers get and what they do with it."""
+
+    def delivered(self, path: str, payload: bytes, *, is_final: bool) -> object:
+        """A message is passed on; whatever is returned is given to `settled`. `is_final`: it is removed already."""
+
+    def settled(self, path: str, messages: Sequence[object], outcome: SettlementOutcome) -> None:
+        """The primary has confirmed it."""
+
+
+class Relay:
+    def __init__(
+        self,
+        upstream: Upstream,
+        notify: Callable[[ReceiverNotice], None],
+        observer: SettlementObserver | None = None,
+    ) -> None:
+        """`notify` takes deliveries, and what else receivers have to know."""
+        self._upstream = upstream
+        self._notify = notify
+        self._observer = observer
+        self._receivers: dict[int, RelayedReceiver] = {}
+        self._paused: dict[int, set[int]] = {}
+        """By connection, its receivers that are not to get anything; while there are some, the primary is not read."""
+
+    @property
+    def receivers(self) -> int:
+        return len(self._receivers)
+
+    # --- receivers ---
+
+    def open_receiver(
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        link: PeerLink,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None:
+        self._open(receiver, ReceiverTerms(path, mode, link, 0), lambda _: Done(), on_reply)
+
+    def accept_session(
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        session_id: str | None,
+        wait_ms: int,
+        link: PeerLink,
+        now_ms: int,
+        on_reply: Callable[[SessionAccepted | Refused], None],
+    ) -> None:
+        self._open(receiver, ReceiverTerms(path, mode, link, wait_ms), accepted_session, on_reply)
+
+    def _open(
+        self,
+        receiver: int,
+        terms: ReceiverTerms,
+        describe: Callable[[ReceivingLink], R | Refused],
+        on_reply: Callable[[R | Refused], None],
+    ) -> None:
+        try:
+            check_path(terms.path)
+        except ArgumentError as error:
+            on_reply(Refused(error))
+            return
+        relayed = RelayedReceiver(receiver, terms, self._upstream, self._notify, self._observer)
+        self._receivers[receiver] = relayed
+        relayed.on_lost = partial(self._forget, receiver)
+
+        def opened(result: ReceivingLink | Failure) -> None:
+            relayed.is_opening = False
+            if isinstance(result, Failure):
+                relayed.lost = result
+            else:
+                relayed.link = result
+            if relayed.is_closed:
+                relayed.close()
+            elif relayed.lost is not None:
+                self.close_receiver(receiver, 0)
+                on_reply(Refused(refusal_of(relayed.lost, LINK_LOST)))
+            elif relayed.link is not None:
+                reply = describe(relayed.link)
+                if isinstance(reply, Refused):
+                    self.close_receiver(receiver, 0)
+                on_reply(reply)
+
+        self._upstream.open_receiver(terms, relayed, opened)
+
+    def grant_credit(self, receiver: int, credit_limit: int, drain: bool, now_ms: int) -> None:
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            relayed.grant(credit_limit, drain)
+
+    def pause_receiver(self, receiver: int, now_ms: int) -> None:
+        """The application does not read: then its connection to the primary is not read either."""
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            connection = relayed.terms.link.connection
+            self._paused.setdefault(connection, set()).add(receiver)
+            self._upstream.pause(connection)
+
+    def resume_receiver(self, receiver: int, now_ms: int) -> None:
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            self._resume(relayed.terms.link.connection, receiver)
+
+    def _resume(self, connection: int, receiver: int) -> None:
+        paused = self._paused.get(connection, set())
+        paused.discard(receiver)
+        if not paused and self._paused.pop(connection, None) is not None:
+            self._upstream.resume(connection)
+
+    def close_receiver(self, receiver: int, now_ms: int) -> None:
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            relayed.close()
+            self._forget(receiver)
+
+    def _forget(self, receiver: int) -> None:
+        relayed = self._receivers.pop(receiver, None)
+        if relayed is not None:
+            self._resume(relayed.terms.link.connection, receiver)
+
+    def settle(
+        self,
+        receiver: int,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None] | None,
+    ) -> None:
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            relayed.settle(tokens, outcome, on_reply)
+        elif on_reply is not None:
+            on_reply(Refused(LockLost("the receiver of these messages is closed, and their locks with it")))
+
+    # --- requests ---
+
+    def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
+        def found(failure: Failure | None) -> None:
+            # Without the primary there is no telling whether the entity exists; what is scheduled can still be sent.
+            is_said = failure is not None and failure.condition is not None and not failure.is_connection
+            on_reply(Refused(refusal_of(failure, LINK_LOST)) if failure is not None and is_said else Done())
+
+        try:
+            check_path(path)
+        except ArgumentError as error:
+            on_reply(Refused(error))
+        else:
+            self._upstream.find(connection, path, found)
+
+    def request(
+        self, path: str, request: Request, connection: int, now_ms: int, on_response: Callable[[bytes], None]
+    ) -> None:
+        def responded(result: bytes | Failure) -> None:
+            if isinstance(result, Failure):
+                result = failure_response(request, refusal_of(result, TIMED_OUT))
+            on_response(result)
+
+        self._upstream.request(connection, path, request.payload, responded)
+
+    def close_connection(self, connection: int, now_ms: int) -> None:
+        self._upstream.close(connection)
+
+
+class _Settling(NamedTuple):
+    """Tokens whose outcome was passed on with one call, and the answers so far."""
+
+    waiting: set[bytes]
+    failures: dict[bytes, NamespaceError]
+    outcome: SettlementOutcome
+    on_reply: Callable[[Settled | Refused], None]
+
+
+class RelayedReceiver(LinkHandler):
+    """One receiver of an application, and its link at the primary."""
+
+    def __init__(
+        self,
+        number: int,
+        terms: ReceiverTerms,
+        upstream: Upstream,
+        notify: Callable[[ReceiverNotice], None],
+        observer: SettlementObserver | None,
+    ) -> None:
+        super().__init__()
+        self.terms = terms
+        self.link: ReceivingLink | None = None
+        self.is_closed = False
+        self.is_opening = True
+        """The primary has not answered yet."""
+        self.lost: Failure | None = None
+        """Why the link ended before its opening was reported; then that is reported instead."""
+        self.on_lost: Callable[[], object] = lambda: None
+        self._number = number
+        self._upstream = upstream
+        self._notify = notify
+        self._observer = observer
+        self._delivered = 0
+        """Of the credit that was granted in all: messages passed on, and credit that was given back."""
+        self._credit_limit = 0
+        self._wants_drain = False
+        """Whether the application waits until its credit is used up or given back."""
+        self._drained_limit: int | None = None
+        """The credit that the primary was asked to use up or give back; None: there is no answer to wait for."""
+        self._deliveries: dict[bytes, tuple[int, object]] = {}
+        """By token, what the application has not settled: the primary's delivery id, and the observer's note."""
+        self._settling: dict[int, tuple[bytes, object, _Settling]] = {}
+        """By delivery id, what waits for the primary's answer."""
+
+    # --- what the application wants ---
+
+    def grant(self, credit_limit: int, drain: bool) -> None:
+        self._credit_limit, self._wants_drain = credit_limit, drain
+        if self._drained_limit is None:  # else what was given back has to be known first
+            self._pass_credit_on()
+
+    def _pass_credit_on(self) -> None:
+        if self.link is not None:
+            self._drained_limit = self._credit_limit if self._wants_drain else None
+            self.link.grant(max(0, steps(self._delivered, self._credit_limit)), drain=self._wants_drain)
+            self._flush()
+
+    def settle(
+        self,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        on_reply: Callable[[Settled | Refused], None] | None,
+    ) -> None:
+        found = {token: self._deliveries.pop(token) for token in tokens if token in self._deliveries}
+        unknown = [token for token in tokens if token not in found]
+        ids = [delivery_id for delivery_id, _ in found.values()]
+        if on_reply is not None:
+            lost = {token: LockLost("the lock of this message is lost") for token in unknown}
+            settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply)
+            for token, (delivery_id, noted) in found.items():
+                self._settling[delivery_id] = (token, noted, settling)
+            if not found:
+                on_reply(Settled(settling.failures))
+        elif self._observer is not None and found:
+            self._observer.settled(self.terms.path, [noted for _, noted in found.values()], outcome)
+        if self.link is not None:
+            said = settling_outcome(outcome)
+            for first, last in ranges(ids):
+                self.link.settle(first, last, said, settled=on_reply is None)
+            self._flush()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._forget()
+        if self.link is not None:
+            self._upstream.close_link(self.terms.link.connection, self.link)
+        elif self.is_opening:  # it may have to wait long for a session, and would take it from others
+            self._upstream.give_up(self.terms.link.connection, self)
+
+    # --- what the primary does ---
+
+    def on_transfers(self, transfers: list[TransferArrived]) -> None:
+        for transfer in transfers:
+            if self.is_closed:
+                return  # it crossed our detach: the primary delivers it again when its lock has ended
+            noted: object = None
+            if self._observer is not None:
+                noted = self._observer.delivered(self.terms.path, transfer.payload, is_final=transfer.settled)
+            self._delivered = (self._delivered + 1) & 0xFFFFFFFF
+            token = None if transfer.settled else transfer.tag
+            if token is not None:
+                self._deliveries[token] = (transfer.delivery_id, noted)
+            self._notify(EncodedDelivery(self._number, transfer.payload, token))
+
+    def on_disposition(self, event: DispositionArrived) -> None:
+        for delivery_id, _ in event.deliveries:
+            waiting = self._settling.pop(delivery_id, None)
+            if waiting is None:
+                continue
+            token, noted, settling = waiting
+            error = error_in(event.outcome)
+            if error is not None:
+                settling.failures[token] = error
+            elif self._observer is not None:
+                self._observer.settled(self.terms.path, [noted], settling.outcome)
+            settling.waiting.discard(token)
+            if not settling.waiting:
+                settling.on_reply(Settled(settling.failures))
+
+    def on_drained(self) -> None:
+        super().on_drained()
+        limit, self._drained_limit = self._drained_limit, None
+        if not self._wants_drain or limit != self._credit_limit:
+            self._pass_credit_on()  # the application has changed its mind meanwhile
+            return
+        self._wants_drain = False
+        if steps(self._delivered, self._credit_limit) > 0:  # not so if credit was taken back too late
+            self._delivered = self._credit_limit
+        self._notify(ReceiverDrained(self._number))
+
+    def on_detached(self, failure: Failure) -> None:
+        super().on_detached(failure)
+        if self.is_closed:
+            return
+        if self.link is None:
+            self.lost = failure
+            return
+        self.close()
+        self.on_lost()
+        self._notify(ReceiverLost(self._number, loss_of(failure)))
+
+    def _forget(self) -> None:
+        """Whoever waits for an answer gets none: the application's link is detached, and says why."""
+        self._deliveries.clear()
+        self._settling.clear()
+
+    def _flush(self) -> None:
+        self._upstream.flush(self.terms.link.connection)
+
+
+def accepted_session(link: ReceivingLink) -> SessionAccepted | Refused:
+    """The session that the primary gave, and how long it is locked."""
+    filters = (link.source.filter if link.source else None) or {}
+    session_id, ticks = filters.get(SESSION_FILTER), (link.properties or {}).get(LOCKED_UNTIL)
+    if not isinstance(session_id, str) or not isinstance(ticks, int):
+        return Refused(ConditionError(LINK_LOST, "the primary opened a link without saying for which session"))
+    return SessionAccepted(str(session_id), (int(ticks) - TICKS_TO_1970) // TICKS_PER_MS)
+
+
+def error_in(outcome: Outcome | None) -> NamespaceError | None:
+    """Why the primary refused a settlement; None: it did not. A rejection without an error confirms a dead letter."""
+    if isinstance(outcome, Rejected) and outcome.error is not None:
+        return ConditionError(str(outcome.error.condition), outcome.error.description or outcome.error.condition)
+    return None

@@ -1,0 +1,218 @@
+"""A running proxy: a port that applications take for a namespace, and the pair behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from twinbus import __version__
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.broker.auth.access_rules import AccessRule, RuleBook
+from twinbus.broker.auth.authority import Authority
+from twinbus.broker.auth.keyring import rules_with_keys
+from twinbus.broker.clock import WallClock
+from twinbus.broker.data_directory import make_namespace_directory
+from twinbus.broker.endpoint import Endpoint
+from twinbus.broker.faults.fault_table import FaultTable
+from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
+from twinbus.broker.links.connection_context import ConnectionContext
+from twinbus.broker.message import MessageReader
+from twinbus.broker.net.amqp_server import AmqpServer
+from twinbus.broker.ops.meter import Meter, Metered
+from twinbus.broker.ops.metrics import Snapshot, as_prometheus
+from twinbus.broker.scheduler import OutputScheduler
+from twinbus.broker.store.locked_file import FolderLock
+from twinbus.client.reporting.status import Status
+from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus.proxy.administration import make_administration
+from twinbus.proxy.backend import ProxyBackend
+from twinbus.proxy.options import ProxyOptions
+from twinbus.proxy.readiness import readiness
+from twinbus.proxy.relay import Relay
+from twinbus.proxy.sends import ProxySends
+from twinbus.proxy.settlement_records import SettlementRecords
+from twinbus.proxy.upstream import UpstreamConnections
+
+logger = logging.getLogger("twinbus.proxy")
+
+
+class ProxyServer:
+    """One proxy on one port. `async with ProxyServer(options) as running:` serves until the block ends."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self.options = options
+        self.rules: tuple[AccessRule, ...] = ()
+        """With their keys, once it has started; the one that everything can be done with comes first."""
+        self.meter = Meter()
+        self.clock: Callable[[], int] = WallClock()
+        self._faults = FaultTable(random.random)
+        self._limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
+        self._endpoint = Endpoint(options, self._limits, self._faults)
+        self._lock: FolderLock | None = None
+        self._sends: ProxySends | None = None
+        self._upstream: UpstreamConnections | None = None
+        self._amqp: AmqpServer | None = None
+        self._scheduler: OutputScheduler | None = None
+
+    @property
+    def port(self) -> int:
+        return self._endpoint.listener.port
+
+    @property
+    def connection_string(self) -> str:
+        """With the key that opens everything."""
+        return self.connection_string_for(ROOT_KEY_NAME)
+
+    def connection_string_for(self, rule_name: str) -> str:
+        """With the key of one of the rules; raises `OptionsError` if there is no such rule."""
+        return self._endpoint.connection_string_for(rule_name, self.rules)
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        return self._endpoint.ca_file
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether peers that do not use TLS are refused; known once the port is bound."""
+        return self._endpoint.listener.is_tls_only
+
+    # --- sight ---
+
+    def status(self) -> Status:
+        """How the pair is doing; the proxy must have started."""
+        assert self._sends is not None, "not started"
+        return self._sends.status()
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether messages that are sent now can be stored somewhere; and why not, or what is wrong all the same."""
+        return (False, "not started") if self._sends is None else readiness(self._sends.status())
+
+    def facts(self) -> dict[str, Any]:
+        """What the control socket reports, as plain values."""
+        is_ready, reason = self.ready()
+        return {
+            "version": __version__,
+            "proxy": self.options.name,
+            "host": self.options.host,
+            "port": self.port,
+            "is_ready": is_ready,
+            "reason": reason,
+            "connections": self._connection_count(),
+            "unwritten_bytes": 0 if self._sends is None else self._sends.unwritten_bytes,
+            "pair": self.status().as_dict(),
+        }
+
+    def metrics_text(self) -> str:
+        """The numbers of the pair, and of what applications do, as Prometheus scrapes them."""
+        assert self._sends is not None, "not started"
+        counts = (self._connection_count(), self._sends.unwritten_bytes)
+        return self._sends.metrics_text() + as_prometheus(
+            Snapshot(self.options.name, self.meter.readings(), [], *counts)
+        )
+
+    def _connection_count(self) -> int:
+        return 0 if self._amqp is None else len(self._amqp.connections)
+
+    # --- start and stop ---
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Bind the port, pair, listen. Raises a `TwinbusError`, with everything closed."""
+        await self._endpoint.bind()
+        try:
+            await self._open()
+            self._endpoint.listen()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self) -> None:
+        self.rules = await asyncio.to_thread(self._take_keys)
+        options = self.options
+        context: ConnectionContext
+
+        def after_events() -> None:
+            if self._scheduler is not None:
+                self._scheduler.after_action()
+
+        self._sends = sends = ProxySends(options.primary, options.pairing, after_replies=after_events)
+        await sends.start()
+        attempt_s = options.pairing.attempt_timeout.total_seconds()
+        self._upstream = UpstreamConnections(
+            options.primary.dial(attempt_s), attempt_s=attempt_s, after_events=after_events
+        )
+        recorder = sends.recorder
+        observer = None if recorder is None else SettlementRecords(recorder)
+        relay = Relay(self._upstream, lambda notice: context.notify(notice), observer)
+        authority = Authority(RuleBook(self.rules))
+        context = ConnectionContext(
+            backend=ProxyBackend(sends, relay),
+            messages=MessageReader(options.limits.message_bytes_max, lambda: uuid.uuid4().hex),
+            meter=self.meter,
+            authority=authority,
+            limits=options.limits,
+            faults=self._faults,
+            throttle=Throttle(ThrottleLimits()),
+            connections=self._connection_count,
+            clock=self.clock,
+        )
+        self._scheduler = scheduler = OutputScheduler(context, self.clock, lambda: amqp.relieve())
+        amqp = self._amqp = AmqpServer(
+            context,
+            self._limits,
+            f"twinbus-{options.name}",
+            after_action=scheduler.after_action,
+            between_steps=lambda: None,
+            capabilities=lambda: (DROPS_PINGS,) if sends.drops_pings else (),
+        )
+        app = make_administration(
+            options.primary, authority, self.clock, lambda path, size: self.meter.count(Metered.MANAGE, path, size)
+        )
+        await self._endpoint.open(amqp, app)
+
+    def _take_keys(self) -> tuple[AccessRule, ...]:
+        directory = self.directory
+        if directory is not None:
+            self._lock = FolderLock(directory)
+            self._lock.claim()
+        return rules_with_keys(self.options.key, self.options.rules, directory)
+
+    @property
+    def directory(self) -> Path | None:
+        """Its folder in the data directory; None: it keeps nothing."""
+        options = self.options
+        return None if options.data is None else make_namespace_directory(options.data, options.name)
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what was sent, close. Harmless when it is stopped."""
+        await self._endpoint.close()
+        if self._amqp is not None:
+            self._amqp.stop_reading()
+        if self._sends is not None:
+            await self._sends.stop()
+        if self._amqp is not None and self._scheduler is not None:
+            self._scheduler.stop()
+            self._scheduler.flush()
+            self._amqp.close_connections(Error("amqp:connection:forced", "the proxy is being stopped"))
+            await self._amqp.wait_closed()
+        if self._upstream is not None:
+            await self._upstream.close_all()
+        self._endpoint.forget_certificate()
+        if self._lock is not None:
+            self._lock.release()

@@ -1,0 +1,209 @@
+"""Connections to the primary for the relay: one for each connection of an application that receives or asks.
+
+They are never shared: link names, sessions and what a request says about a link belong to one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.broker.operations import ReceiveMode
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.proxy.upstream_port import ReceiverTerms
+from twinbus.transport.connection import NamespaceConnection, monotonic_ms
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.shared_connection import SharedConnection
+
+if TYPE_CHECKING:
+    from twinbus.transport.dial import Dial
+
+logger = logging.getLogger("twinbus.proxy")
+
+R = TypeVar("R")
+
+RETRY_S = 0.25
+"""The pause before another attempt to reach a primary that refused a connection."""
+REQUEST_S = 60.0
+"""How long a request may take: official clients wait as long."""
+
+
+class UpstreamConnections:
+    """Implements `Upstream`."""
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        attempt_s: float,
+        after_events: Callable[[], None],
+        clock: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """`after_events` is called when something was passed on to applications; `clock` tells idle connections."""
+        self._dial = dial
+        self._clock = clock
+        self._attempt_s = attempt_s
+        self._after_events = after_events
+        self._connections: dict[int, _ApplicationConnection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    def open_receiver(
+        self, terms: ReceiverTerms, handler: LinkHandler, on_result: Callable[[ReceivingLink | Failure], None]
+    ) -> None:
+        link = terms.link
+
+        async def open_link(connection: NamespaceConnection) -> ReceivingLink:
+            return await connection.open_receiver_as(
+                terms.path,
+                handler,
+                name=link.name,
+                deletes=terms.mode is ReceiveMode.RECEIVE_AND_DELETE,
+                filters=link.filters,
+                properties=link.properties,
+                wait_s=terms.wait_ms / 1000,
+            )
+
+        self._of(link.connection).start(open_link, on_result, handler)
+
+    def give_up(self, connection: int, handler: LinkHandler) -> None:
+        found = self._connections.get(connection)
+        if found is not None:
+            found.give_up(handler)
+
+    def close_link(self, connection: int, link: ReceivingLink) -> None:
+        found = self._connections.get(connection)
+        if found is not None and found.connection is not None:
+            found.connection.end_receiver(link)
+
+    def find(self, connection: int, path: str, on_result: Callable[[Failure | None], None]) -> None:
+        async def find(upstream: NamespaceConnection) -> None:
+            await upstream.find_management(path)
+
+        self._of(connection).start(find, on_result)
+
+    def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
+        async def exchange(upstream: NamespaceConnection) -> bytes:
+            return await upstream.exchange(path, payload, REQUEST_S)
+
+        self._of(connection).start(exchange, on_result)
+
+    def pause(self, connection: int) -> None:
+        if connection in self._connections:
+            self._connections[connection].read(False)
+
+    def resume(self, connection: int) -> None:
+        if connection in self._connections:
+            self._connections[connection].read(True)
+
+    def flush(self, connection: int) -> None:
+        found = self._connections.get(connection)
+        if found is not None and found.connection is not None:
+            found.connection.flush()
+
+    def close(self, connection: int) -> None:
+        found = self._connections.pop(connection, None)
+        if found is not None:
+            task = asyncio.get_running_loop().create_task(found.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close_all(self) -> None:
+        """Close every connection, and wait until they are closed."""
+        for connection in list(self._connections):
+            self.close(connection)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _of(self, connection: int) -> _ApplicationConnection:
+        found = self._connections.get(connection)
+        if found is None:
+            found = _ApplicationConnection(self._dial, self._attempt_s, self._after_events, self._clock)
+            self._connections[connection] = found
+        return found
+
+
+class _ApplicationConnection:
+    """What one connection of an application has at the primary."""
+
+    def __init__(
+        self, dial: Dial, attempt_s: float, after_events: Callable[[], None], clock: Callable[[], int]
+    ) -> None:
+        self._attempt_s = attempt_s
+        self._after_events = after_events
+        self._shared = SharedConnection(
+            lambda: NamespaceConnection(dial, attempt_s=attempt_s, clock=clock, after_events=after_events)
+        )
+        self._tasks: dict[asyncio.Task[None], LinkHandler | None] = {}
+        self._is_reading = True
+
+    @property
+    def connection(self) -> NamespaceConnection | None:
+        return self._shared.current
+
+    def start(
+        self,
+        act: Callable[[NamespaceConnection], Coroutine[Any, Any, R]],
+        on_result: Callable[[R | Failure], None],
+        handler: LinkHandler | None = None,
+    ) -> None:
+        """Do this on the connection, which is opened if there is none, and report what it came to.
+
+        `handler`: of the link that is opened by it, for `give_up`.
+        """
+        task = asyncio.get_running_loop().create_task(self._run(act, on_result))
+        self._tasks[task] = handler
+        task.add_done_callback(self._done)
+
+    def give_up(self, handler: LinkHandler) -> None:
+        for task in [task for task, opened in self._tasks.items() if opened is handler]:
+            task.cancel()
+
+    async def _run(
+        self, act: Callable[[NamespaceConnection], Awaitable[R]], on_result: Callable[[R | Failure], None]
+    ) -> None:
+        result: R | Failure
+        try:
+            result = await act(await self._connected())
+        except ConnectionFailed as error:
+            result = error.failure
+        on_result(result)
+        self._after_events()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a link to the primary failed", exc_info=error)
+
+    async def _connected(self) -> NamespaceConnection:
+        """The connection. One that is refused is tried again for a while: a primary that restarts is soon back."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._attempt_s
+        while True:
+            try:
+                connection = await self._shared.get()
+            except ConnectionFailed as error:
+                if error.failure.kind is not FailureKind.UNREACHABLE or loop.time() + RETRY_S >= until:
+                    raise
+            else:
+                if not self._is_reading:
+                    connection.pause_reading()
+                return connection
+            await asyncio.sleep(RETRY_S)
+
+    def read(self, is_reading: bool) -> None:
+        self._is_reading = is_reading
+        if self.connection is not None:
+            (self.connection.resume_reading if is_reading else self.connection.pause_reading)()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._shared.close()

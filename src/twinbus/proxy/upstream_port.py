@@ -1,0 +1,85 @@
+"""What the relay needs of the primary, and how a failure there is reported to an application.
+
+`upstream.py` reaches the primary over sockets; the simulator over wires in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.broker.links.backend import PeerLink
+from twinbus.broker.operations import ReceiveMode
+from twinbus.errors import ConditionError, NamespaceError
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.transport.link_handler import LinkHandler
+
+LINK_LOST = "amqp:link:detach-forced"
+"""The condition after which official clients attach again by themselves, on the same connection."""
+TIMED_OUT = "com.microsoft:timeout"
+"""The condition after which they repeat a request or a send."""
+
+_NOT_IN_A_DETACH = frozenset((TIMED_OUT, "com.microsoft:server-busy", "com.microsoft:operation-cancelled"))
+"""The receivers of some official clients never come back after a detach with one of these."""
+
+
+class ReceiverTerms(NamedTuple):
+    """A link for a receiver, to be opened at the primary as the application asked for it."""
+
+    path: str
+    mode: ReceiveMode
+    link: PeerLink
+    wait_ms: int
+    """How long the primary may take to answer, beyond what any answer may take: a session may have to become free."""
+
+
+class Upstream(Protocol):
+    """The primary. Each connection of an application has one of its own there, opened when it is needed.
+
+    Results come later, in a call of their own; none comes after `close`, or after the link was closed.
+    """
+
+    def open_receiver(
+        self, terms: ReceiverTerms, handler: LinkHandler, on_result: Callable[[ReceivingLink | Failure], None]
+    ) -> None:
+        """Events of the link go to the handler."""
+
+    def give_up(self, connection: int, handler: LinkHandler) -> None:
+        """Nobody waits any more for the link that is being opened with this handler."""
+
+    def close_link(self, connection: int, link: ReceivingLink) -> None:
+        """End a link and what belongs to it, also after the primary has ended it."""
+
+    def find(self, connection: int, path: str, on_result: Callable[[Failure | None], None]) -> None:
+        """Ask whether requests can be sent to an entity."""
+
+    def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
+        """Send an encoded request to the entity's `$management`; the response has the id of the request."""
+
+    def pause(self, connection: int) -> None:
+        """Read nothing from the primary on this connection for now."""
+
+    def resume(self, connection: int) -> None: ...
+
+    def close(self, connection: int) -> None:
+        """The application is gone."""
+
+    def flush(self, connection: int) -> None:
+        """Send what was written to links of this connection."""
+
+
+def refusal_of(failure: Failure, otherwise: str) -> NamespaceError:
+    """What an application is told: what the primary said, or the condition `otherwise` if it said nothing."""
+    if failure.is_connection or failure.condition is None:
+        text = f"the primary namespace cannot be reached: {failure.text}"
+        if failure.kind is FailureKind.UNAUTHORISED:
+            text = f"the primary namespace does not accept the credentials of the proxy: {failure.text}"
+        return ConditionError(otherwise, text)
+    return ConditionError(failure.condition, failure.text)
+
+
+def loss_of(failure: Failure) -> NamespaceError:
+    """Why a receiver is detached: the primary's reason, unless official clients would not attach again after it."""
+    error = refusal_of(failure, LINK_LOST)
+    return ConditionError(LINK_LOST, str(error)) if error.condition in _NOT_IN_A_DETACH else error

@@ -1,0 +1,96 @@
+"""Applications that misbehave behind a proxy: they get no more than their rights, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from engine_client import EngineClient
+from local_proxy import LocalProxy
+from paired import wait_until
+from token_makers import js_token
+
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.performatives import Source
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.types import Symbol
+from twinbus.broker.auth.access_rules import AccessRule
+from twinbus.broker.operations import Right
+from twinbus.testing import LocalNamespace
+
+KEY = "the-key-of-the-proxy"
+ENTITIES = {
+    "UserConfig": {
+        "Namespaces": [
+            {
+                "Name": "local",
+                "Queues": [
+                    {"Name": "orders", "Properties": {}},
+                    {"Name": "sessions", "Properties": {"RequiresSession": True}},
+                ],
+                "Topics": [],
+            }
+        ]
+    }
+}
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[LocalProxy]:
+    entities = tmp_path / "entities.json"
+    entities.write_text(json.dumps(ENTITIES))
+    reader = AccessRule("reader", frozenset((Right.LISTEN,)), "listen-key")
+    with (
+        LocalNamespace("local", entities=entities) as primary,
+        LocalNamespace("backup") as secondary,
+        LocalProxy(
+            primary.connection_string,
+            secondary.connection_string,
+            key=KEY,
+            rules=(reader,),
+            failover_interval=timedelta(minutes=10),
+            backlog_queue_count=1,
+        ) as running,
+    ):
+        yield running
+
+
+def opening(proxy: LocalProxy) -> int:
+    """Links that are being opened at the primary."""
+
+    async def count() -> int:
+        upstream = proxy.server._upstream
+        assert upstream is not None
+        return sum([len(each._tasks) for each in upstream._connections.values()])
+
+    return proxy.ask(count())
+
+
+def test_whoever_waits_for_a_session_no_longer_leaves_no_link_that_waits_at_the_primary(proxy: LocalProxy) -> None:
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        assert isinstance(client.receiver("orders"), ReceivingLink)
+        source = Source("sessions", filter={Symbol("com.microsoft:session-filter"): None})
+        for number in range(20):
+            link = client.session.attach_receiver(f"waits-{number}", source)
+            client._exchange(time.monotonic() + 0.05)
+            link.detach()
+            client._exchange(time.monotonic() + 0.05)
+        wait_until(lambda: opening(proxy) == 0, 5.0)
+        # and none of them takes the session that comes now
+        assert isinstance(client.receiver("orders"), ReceivingLink)
+
+
+@pytest.mark.parametrize("path", ["orders/../sessions", "orders/./x", "orders//x"])
+def test_a_path_that_the_primary_might_read_as_another_one_is_refused(proxy: LocalProxy, path: str) -> None:
+    """A token for one entity would open others: upstream the proxy has all rights."""
+    audience = f"sb://127.0.0.1:{proxy.server.port}/orders"
+    with EngineClient(proxy.server.port) as client:
+        token = js_token(audience, "RootManageSharedAccessKey", KEY, int(time.time()) + 3600)
+        assert client.put_token(token, audience) == 202
+        for answer in (client.receiver(path), client.sender(path), client.sender(f"{path}/$management")):
+            assert isinstance(answer, Error)
+            assert answer.condition == "com.microsoft:argument-error", answer
