@@ -256,7 +256,7 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
         lost=("a",),
     )
 
-    def failing_demo(messages: int, report: Path | None) -> Iterator[None]:
+    def failing_demo(messages: int, report: Path | None, *, with_proxy: bool) -> Iterator[None]:
         yield from ()
         return DemoResult([count], None, None)  # type: ignore[return-value]
 

@@ -15,11 +15,11 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.pair_conditions import Trouble
 from sim.runner import first_pair_problem, run_pair_seed
-from twinbus.client.core import flows, send_request
+from twinbus.client.core import flows
 from twinbus.client.core.asks import Answer, Flow
 from twinbus.client.core.flows import SendFlow
+from twinbus.pairing import encoded_messages, envelope, machine
 from twinbus.pairing import entity as entity_module
-from twinbus.pairing import envelope, machine
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Effect, PingPrimary
 from twinbus.pairing.entity import Entity, Line
@@ -328,7 +328,7 @@ BUGS: list[tuple[object, str, object]] = [
     (SendFlow, "_must_wait_for_secondary", wait_for_nobody),
     (SendFlow, "_end_of_wait", wait_for_ever),
     (SendFlow, "_begin_batch", wait_from_the_first_attempt_on),
-    (send_request, "address", send_home_to_another),
+    (encoded_messages, "address", send_home_to_another),
     (envelope, "_moving", leave_the_session_where_it_is),
     (envelope, "_moving", leave_the_time_to_live_where_it_is),
     (flows, "backlog_path", name_the_next_queue),
