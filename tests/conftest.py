@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -61,6 +62,7 @@ OWN_TARGETS = {
 """Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""
 SAMPLE = "sample"
 RUN = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+TESTS = count()
 CLIENTS = ("both", "flavour")
 """Parameters that say which client a test uses: that on threads or that on tasks."""
 
@@ -72,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
     config.stash[RUN] = run = tempfile.TemporaryDirectory(prefix="twinbus-run-")
-    os.environ[RUN_VARIABLE] = run.name  # proxies of other workers are none of ours
+    os.environ[RUN_VARIABLE] = run.name
     gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
         config.pluginmanager.register(Durations())
@@ -101,6 +103,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Proxies and spools of one test are unknown to the next: spools stay registered while their folders are there."""
+    os.environ[RUN_VARIABLE] = str(Path(item.config.stash[RUN].name, f"{next(TESTS)}"))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     gc.unfreeze()
     config.stash[RUN].cleanup()
@@ -123,8 +131,8 @@ def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     for each in cases.values():
         mark = each[0].get_closest_marker(SAMPLE)
         assert mark is not None
-        count = min(mark.args[0], len(each))
-        shown = {number * len(each) // count for number in range(count)}
+        shown_count = min(mark.args[0], len(each))
+        shown = {number * len(each) // shown_count for number in range(shown_count)}
         yield from (item for number, item in enumerate(each) if number not in shown)
 
 

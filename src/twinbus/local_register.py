@@ -1,8 +1,8 @@
-"""What runs on this machine: processes that can be asked how they are, each with a small file that says where.
+"""What there is on this machine: processes that can be asked how they are, and spools. Each has a small file here.
 
 The files are in a folder of the user's own: `TWINBUS_RUN` if it is set, else `twinbus` in `XDG_RUNTIME_DIR`, else
 `twinbus-<user id>` among temporary files. A service may lack `XDG_RUNTIME_DIR`, so both are looked at. A file whose
-process is gone is removed by the next one that looks.
+process is gone, or whose spool, is removed by the next one that looks. A restart of the machine forgets them all.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from twinbus.errors import StoreError
 from twinbus.own_files import check_folder, make_own_folder, open_own, write_whole
@@ -22,6 +23,7 @@ from twinbus.own_files import check_folder, make_own_folder, open_own, write_who
 logger = logging.getLogger("twinbus.register")
 
 RUN_VARIABLE = "TWINBUS_RUN"
+SPOOL = "spool"
 ENTRY_BYTES_MAX = 10_000
 
 
@@ -31,24 +33,14 @@ class Registered(NamedTuple):
     name: str
     pid: int
     path: Path
-    """Where to ask: a control socket."""
+    """Where to ask: a control socket; or the folder of a spool."""
 
 
 class Registration:
     """This process, to be found by others until `end`. That it cannot be registered is no reason not to work."""
 
     def __init__(self, kind: str, name: str, path: Path) -> None:
-        self._file: Path | None = None
-        entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute())}
-        try:
-            folder = _places()[0]
-            make_own_folder(folder)
-            check_folder(folder, must_be_ours=True)
-            file = folder / f"{kind}-{os.getpid()}-{name.lower()}.json"
-            write_whole(file, json.dumps(entry))
-            self._file = file
-        except (OSError, StoreError) as error:
-            logger.warning("twinbus status will not find this process: %s", error)
+        self._file = _write(kind, name, path, f"{os.getpid()}-{name.lower()}")
 
     def end(self) -> None:
         if self._file is not None:
@@ -57,9 +49,41 @@ class Registration:
             self._file = None
 
 
+def register_spool(folder: Path, primary_name: str) -> None:
+    """Let others find this spool as long as the folder is there: what a process leaves behind is to be found, too."""
+    if folder.absolute() not in registered_spools(primary_name):
+        _write(SPOOL, primary_name, folder, f"{crc32(str(folder.absolute()).encode()):08x}")
+
+
 def registered(kind: str) -> list[Registered]:
     """Running processes of one kind, by name."""
-    return sorted({found for place in _places() for found in _entries(place, kind)}, key=lambda each: each[1:3])
+    return _find(kind, lambda entry: _is_running(entry.pid))
+
+
+def registered_spools(primary_name: str) -> list[Path]:
+    """The folders of spools for this primary that processes of this user have, or had."""
+    found = _find(SPOOL, lambda entry: entry.path.is_dir())
+    return [entry.path for entry in found if entry.name.casefold() == primary_name.casefold()]
+
+
+def _find(kind: str, is_there: Callable[[Registered], bool]) -> list[Registered]:
+    found = {entry for place in _places() for entry in _entries(place, kind, is_there)}
+    return sorted(found, key=lambda entry: entry[1:])
+
+
+def _write(kind: str, name: str, path: Path, key: str) -> Path | None:
+    """The entry's file; None: it cannot be written, which is no reason not to work."""
+    entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute())}
+    try:
+        folder = _places()[0]
+        make_own_folder(folder)
+        check_folder(folder, must_be_ours=True)
+        file = folder / f"{kind}-{key}.json"
+        write_whole(file, json.dumps(entry))
+    except (OSError, StoreError) as error:
+        logger.warning("twinbus status will not find the %s %s: %s", kind, name, error)
+        return None
+    return file
 
 
 def _places() -> list[Path]:
@@ -73,7 +97,7 @@ def _places() -> list[Path]:
     return [*own, *(usual if own else reversed(usual))]
 
 
-def _entries(place: Path, kind: str) -> Iterator[Registered]:
+def _entries(place: Path, kind: str, is_there: Callable[[Registered], bool]) -> Iterator[Registered]:
     try:
         check_folder(place, must_be_ours=True)
         files = sorted(place.glob(f"{kind}-*.json"))
@@ -81,7 +105,7 @@ def _entries(place: Path, kind: str) -> Iterator[Registered]:
         return
     for file in files:
         entry = _read(file)
-        if entry is not None and _is_running(entry.pid):
+        if entry is not None and is_there(entry):
             yield entry
         else:
             with contextlib.suppress(OSError):

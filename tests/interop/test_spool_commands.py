@@ -177,6 +177,23 @@ def test_status_shows_the_folders_and_waits_with_them(
     assert "no process uses it, and nothing is in it" in capsys.readouterr().out
 
 
+def test_status_finds_a_spool_that_a_process_of_this_machine_left_behind(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_behind(spaces, tmp_path / "spool", count=2)
+    spaces.primary.faults.clear()
+    spaces.secondary.faults.clear()
+    assert run(["status", "--queues", "2"]) == 12
+    out = capsys.readouterr().out
+    assert out.startswith("waiting: 2 messages wait in the spool\n")
+    assert re.search(rf"{tmp_path / 'spool' / '1'} +left behind +2", out)
+    (tmp_path / "spool" / "pair").write_text("fabrikam\n")
+    assert run(["status", "--queues", "2", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "unknown"
+    assert "is of another pair" in found["spool"][0]["problem"]
+
+
 def test_status_reads_a_spool_that_is_in_use(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,8 +76,8 @@ VARIABLES = {
     "TWINBUS_CREDENTIAL": "the credential of Entra ID for sides without a key, as `--credential`",
     "SSL_CERT_FILE": "certificates to trust, where the connection string names none",
     "TWINBUS_KEY": "the access key of the namespaces that `twinbus serve` serves, or of a proxy",
-    "TWINBUS_RUN": "where running proxies are registered, for `twinbus status`; else in `XDG_RUNTIME_DIR`, or among "
-    "temporary files",
+    "TWINBUS_RUN": "where running proxies and spools are registered, for `twinbus status`; else in "
+    "`XDG_RUNTIME_DIR`, or among temporary files",
     "TWINBUS_TRACEBACK": "if set, an unexpected error shows where it happened",
 }
 ERRORS_TEXT = """

@@ -36,7 +36,7 @@ ROOMS = (
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
     Room("own_files", "files for their owner only, links that are not followed"),
     Room("control_client", "the client's end of a control socket"),
-    Room("local_register", "processes of this machine that can be asked", "own_files"),
+    Room("local_register", "processes of this machine that can be asked, and spools", "own_files"),
     Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),
     Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
     # both ends of the protocol
@@ -136,7 +136,7 @@ ROOMS = (
     Room(
         "spool",
         "messages on the local disk, the folders they are in, the thread that keeps them",
-        "amqp broker ledger own_files pairing syphon transport units",
+        "amqp broker ledger local_register own_files pairing syphon transport units",
     ),
     Room(
         "spool.contents",

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.local_register import RUN_VARIABLE, Registered, Registration, registered
+from twinbus.local_register import (
+    RUN_VARIABLE,
+    Registered,
+    Registration,
+    register_spool,
+    registered,
+    registered_spools,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +73,7 @@ def test_a_folder_that_others_can_write_is_not_believed(tmp_path: Path, run: Pat
 def test_who_cannot_register_works_all_the_same(tmp_path: Path, run: Path, caplog: pytest.LogCaptureFixture) -> None:
     run.write_text("in the way")
     Registration("proxy", "mine", tmp_path).end()
-    assert "twinbus status will not find this process" in caplog.text
+    assert "twinbus status will not find the proxy mine" in caplog.text
 
 
 def test_without_a_choice_the_folder_of_the_user_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +85,18 @@ def test_without_a_choice_the_folder_of_the_user_is_taken(tmp_path: Path, monkey
         assert "unusual-name-of-this-test" in [found.name for found in registered("proxy")]
     finally:
         here.end()
+
+
+def test_a_spool_is_found_by_its_pair_as_long_as_its_folder_is_there(tmp_path: Path, run: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    register_spool(spool, "contoso")
+    register_spool(spool, "contoso")
+    assert registered_spools("Contoso") == [spool]
+    assert registered_spools("fabrikam") == []
+    (file,) = run.iterdir()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": 2**70}))
+    assert registered_spools("contoso") == [spool]
+    spool.rmdir()
+    assert registered_spools("contoso") == []
+    assert list(run.iterdir()) == []

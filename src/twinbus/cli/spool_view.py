@@ -1,4 +1,4 @@
-"""The spool of this machine in `twinbus status`: its folders, and what messages in them mean for the verdict."""
+"""Spools of this machine in `twinbus status`: their folders, and what messages in them mean for the verdict."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinbus.errors import StoreError
+
 if TYPE_CHECKING:
     from twinbus.client.inspection.health import Check, Judgement
     from twinbus.spool.survey import FolderReport
 
 
 class SpoolView:
-    def __init__(self, folder: Path, primary_name: str) -> None:
+    def __init__(self, folder: Path | None, primary_name: str | None) -> None:
+        """The spool in `folder`; None: all that processes of this user have, or left, on this machine for this pair."""
         self._folder = folder
-        self._primary_name = primary_name
+        self._primary_name = primary_name or ""
         self.folders: list[FolderReport] = []
 
     def look(self) -> None:
-        """Raises `StoreError` if there is no such spool, or it is of another pair."""
+        """Raises `StoreError` if the given folder is no spool, or that of another pair."""
+        from twinbus.local_register import registered_spools
         from twinbus.spool.folder import SpoolDirectory
-        from twinbus.spool.survey import survey
+        from twinbus.spool.survey import FolderReport, survey
 
-        self.folders = survey(SpoolDirectory(self._folder, self._primary_name))
+        self.folders = []
+        for folder in registered_spools(self._primary_name) if self._folder is None else [self._folder]:
+            try:
+                self.folders += survey(SpoolDirectory(folder, self._primary_name))
+            except StoreError as error:
+                if folder == self._folder:
+                    raise
+                self.folders.append(FolderReport(folder=str(folder), process=None, problem=str(error)))
 
     def judge(self, judgement: Judgement, checks: frozenset[Check]) -> Judgement:
         """The verdict with what is in the spool: it waits as what is in the backlog does."""
@@ -55,12 +66,13 @@ class SpoolView:
         return [each.as_dict() for each in self.folders]
 
     def text(self) -> str:
+        """A table; empty if nobody asked for a spool and there is none."""
         from twinbus.cli.output import table
         from twinbus.plain_text import on_one_line
         from twinbus.units import rough_duration, size_text
 
         if not self.folders:
-            return f"spool {self._folder}: no process uses it, and nothing is in it"
+            return "" if self._folder is None else f"spool {self._folder}: no process uses it, and nothing is in it"
         now_ms = time.time() * 1000
         rows = [
             (

@@ -241,9 +241,7 @@ def _waiting(exactly: int | None, at_least: int | None) -> str:
 class StatusScreen:
     """On a terminal the screen is drawn anew with each look; in a pipe every look is printed, as JSON one a line."""
 
-    def __init__(
-        self, checks: frozenset[Check], spools: SpoolView | None = None, *, as_json: bool, show_all: bool
-    ) -> None:
+    def __init__(self, checks: frozenset[Check], spools: SpoolView, *, as_json: bool, show_all: bool) -> None:
         self._spools = spools
         self._checks, self._as_json, self._show_all = checks, as_json, show_all
         self._memory = EarlierLooks()
@@ -272,18 +270,16 @@ class StatusScreen:
 
     def show(self, seen: Inspection) -> None:
         self.last, spools, proxies = judge(seen, self._checks), self._spools, look_at_proxies()
-        if spools is not None:
-            spools.look()
-            self.last = spools.judge(self.last, self._checks)
+        spools.look()
+        self.last = spools.judge(self.last, self._checks)
         if self._as_json:
-            more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies]}
-            more |= {} if spools is None else {"spool": spools.as_dict()}
+            more = {"proxies": [each.as_dict() for each in proxies], "spool": spools.as_dict()}
             text = json_text(as_dict(seen, self.last, self._checks, self._memory) | more)
         else:
             at = datetime.fromtimestamp(seen.at, UTC)
             shown = report(seen, self.last, self._checks, self._memory, show_all=self._show_all)
-            shown += "" if spools is None else f"\n\n{spools.text()}"
-            shown += f"\n\n{proxies_table(proxies)}" if proxies else ""
+            more_tables = [spools.text(), proxies_table(proxies) if proxies else ""]
+            shown = "\n\n".join([shown, *filter(None, more_tables)])
             text = f"{shown}\n\nlooked at {clock_time(at)} UTC; Ctrl-C ends\n"
         self._memory.note(seen)
         if self._live is None:

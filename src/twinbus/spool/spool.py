@@ -21,6 +21,7 @@ from pathlib import Path
 from twinbus.broker.store.api import Store
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
+from twinbus.local_register import register_spool
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolCounts
 from twinbus.spool.folder import SpoolDirectory, SpoolFolder
@@ -86,6 +87,7 @@ class Spool:
     def start(self) -> None:
         """Take a folder and open it. Raises `StoreError` with everything closed."""
         self._directory.open()
+        register_spool(self._directory.path, self._directory.primary_name)
         self._thread.start()
         self._started.result()
 

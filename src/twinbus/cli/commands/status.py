@@ -90,8 +90,9 @@ def status(
     Proxies of this machine (and user) follow, as they describe themselves. With --proxies they are all there is:
     failing means that one of them has no place for messages, unknown that one does not answer.
 
-    With --spool the folders of a spool on this machine are shown too, and messages in them wait like those of the
-    backlog. Nothing is changed in them.
+    Spools of this pair on this machine are shown too, as far as processes of this user have had them since it was
+    started; with --spool the one in that folder. Messages in them wait like those of the backlog. Nothing is changed
+    in them.
 
     With --watch the verdict is shown anew with every look. What a look could not find out is shown as of the last look
     that could, with its age. Ctrl-C ends it with the exit code of the last verdict.
@@ -114,9 +115,8 @@ def status(
     every_s = _every(every)
     checks = _checks(check or [])
     here, there = namespaces.both()
-    spools = None if spool is None else SpoolView(spool, backlog.name_of(here))
-    if spools is not None:
-        spools.look()  # now, to say what is wrong with it before the rest takes its time
+    spools = SpoolView(spool, (backlog.primary_name or here.name) if spool is None else backlog.name_of(here))
+    spools.look()  # now, to say what is wrong with it before the rest takes its time
 
     def look(earlier: Inspection | None = None) -> Inspection:
         from twinbus.client.inspection.inspect_pair import inspect
@@ -164,7 +164,7 @@ def _show(
     seen: Inspection,
     checks: frozenset[Check],
     found: DryRun | None,
-    spools: SpoolView | None,
+    spools: SpoolView,
     *,
     as_json: bool,
     show_all: bool,
@@ -174,16 +174,14 @@ def _show(
     from twinbus.client.inspection.health import judge
 
     judgement, proxies = judge(seen, checks), look_at_proxies()
-    if spools is not None:
-        spools.look()
-        judgement = spools.judge(judgement, checks)
+    spools.look()
+    judgement = spools.judge(judgement, checks)
     if as_json:
-        more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies]}
+        more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies], "spool": spools.as_dict()}
         more |= {} if found is None else {"backlog": found.as_dict()}
-        more |= {} if spools is None else {"spool": spools.as_dict()}
         say(json_text(as_dict(seen, judgement, checks) | more))
     else:
-        tables = [] if spools is None else [spools.text()]
+        tables = list(filter(None, [spools.text()]))
         tables += [] if found is None else [sessions_table(found)]
         tables += [proxies_table(proxies)] if proxies else []
         say("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
@@ -222,7 +220,7 @@ def _watch(
     look: Callable[[Inspection | None], Inspection],
     checks: frozenset[Check],
     every_s: float,
-    spools: SpoolView | None,
+    spools: SpoolView,
     *,
     as_json: bool,
     show_all: bool,
