@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/re
 
 chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
 	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
+
+chaos-proxy: setup ## kill the proxy under load RUNS=50 times, without a spool and with one (then namespaces too), and count (SEED=1)
+	@$(BIN)/python -m bench.chaos_proxy --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
 
 attack: setup ## try to take a namespace down in every way we know; writes the table of docs/security.md (ONLY="a b": some rows)
 	@PYTHONPATH=tests/support $(BIN)/python tests/attack/run_attacks.py $(if $(ONLY),--only $(ONLY)) --write docs/security.md

@@ -36,8 +36,8 @@ BACKLOG_QUEUES = 2
 VICTIMS = ("proxy", "primary", "secondary", "application")
 LOCK = timedelta(seconds=5)
 """As short as it may be: what somebody had who was killed comes back after that."""
-MOVED = (BACKLOG_QUEUES + 1) * SyphonOptions().prefetch
-"""Messages that the proxy may have in its hands, on their way home, from backlog queues and from the spool."""
+HELD = SyphonOptions().prefetch
+"""Messages of one backlog queue, or of the spool, that the proxy holds at a time while it brings them home."""
 SPELLS = ((), ("primary",), ("secondary",), ("primary", "secondary"), ("primary", "secondary"))
 """Who is away while the proxy is killed."""
 APPLICATION = 0.2
@@ -58,6 +58,8 @@ class ProxyAccount(Account):
     """How often a sender did not know whether a message was stored."""
     receiver_doubts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a receiver did not know whether a message was completed."""
+    moving: int = 0
+    """Messages that may have been on their way home at the kills: what is moved and not settled yet is moved again."""
     forgotten: set[tuple[str, str]] = field(default_factory=set)
     """May have arrived: their sender was killed before it had an answer."""
 
@@ -66,23 +68,14 @@ class ProxyAccount(Account):
         return sorted(set(self.home) - self.promised - self.forgotten)
 
     @property
-    def doubts(self) -> int:
-        return self.sender_doubts.total() + self.receiver_doubts.total()
-
-    @property
     def moved_twice(self) -> int:
         """Repeats that applications have no part in."""
         doubts = self.sender_doubts + self.receiver_doubts
         return sum(max(0, times - 1 - doubts[message]) for message, times in self.home.items())
 
     @property
-    def moved_twice_max(self) -> int:
-        """Without outages nothing takes a detour, and nothing is moved."""
-        return MOVED * self.kills.total() if self.has_spool else 0
-
-    @property
     def is_fine(self) -> bool:
-        return self.is_whole and self.moved_twice <= self.moved_twice_max
+        return self.is_whole and self.moved_twice <= self.moving
 
     def columns(self) -> list[tuple[str, object]]:
         return [
@@ -95,7 +88,7 @@ class ProxyAccount(Account):
             ("doubts: sender", self.sender_doubts.total()),
             ("receiver", self.receiver_doubts.total()),
             ("moved twice", self.moved_twice),
-            ("at most", self.moved_twice_max),
+            ("at most", self.moving),
             ("damaged", len(self.damaged)),
             ("left", self.left),
             ("LOST", len(self.lost)),
@@ -159,7 +152,6 @@ class Chaos:
             await self._chance.choice(self._senders).end_and_begin_anew()
             self._chance.choice(self._receivers).cut()
         await self._kill("proxy", self._proxy.kill)
-        self._look_into_the_spool()
         await asyncio.sleep(self._chance.uniform(0, 0.3))
         returns: list[tuple[str, Callable[[], object]]] = [(name, self._namespaces[name].start) for name in away]
         self._chance.shuffle(returns)
@@ -171,23 +163,42 @@ class Chaos:
         await self._wait(lambda: not any(sender.waiting for sender in self._senders), PROGRESS_S)
 
     async def _accepted(self, messages: int, share_max: float) -> None:
-        """Until some part of this many messages was accepted, at most the share."""
+        """Until some part of this many messages was accepted, at most the share, or all there are."""
         enough = len(self.account.promised) + round(messages * self._chance.uniform(0, share_max))
-        await self._wait(lambda: len(self.account.promised) >= enough, PROGRESS_S)
+        await self._wait(lambda: len(self.account.promised) >= enough or self._all_sent, PROGRESS_S)
         await asyncio.sleep(self._chance.uniform(0, 0.02))
+
+    @property
+    def _all_sent(self) -> bool:
+        return all(sender.is_done for sender in self._senders)
 
     async def _kill(self, victim: str, kill: Callable[[], object]) -> None:
         """What is not answered then is in doubt: the proxy may store it a second time, elsewhere."""
-        self.account.kills[victim] += 1
+        account = self.account
+        account.kills[victim] += 1
+        accepted = len(account.promised)
+        moving = await self._count_moving() if victim == "secondary" else 0  # while it can be asked
         before = [set(sender.under_way) for sender in self._senders]
         await asyncio.to_thread(kill)
+        if victim == "secondary":
+            account.moving += moving + len(account.promised) - accepted
+        else:
+            account.moving += await self._count_moving()
         if victim != "proxy":  # else senders notice, and say so themselves
             for sender, ids in zip(self._senders, before, strict=True):
-                self.account.sender_doubts.update((sender.queue, each) for each in ids | sender.under_way)
+                account.sender_doubts.update((sender.queue, each) for each in ids | sender.under_way)
+        elif self._count_spooled():
+            account.with_spooled += 1
 
-    def _look_into_the_spool(self) -> None:
-        if self._count_spooled():
-            self.account.with_spooled += 1
+    async def _count_moving(self) -> int:
+        """How many messages the proxy may have in its hands to bring them home."""
+        counts = [self._count_spooled()]
+        if self._namespaces["secondary"].is_running:
+            counts += [await self._count_in("secondary", path) for path in self._paths]
+        return sum(min(count, HELD) for count in counts)
+
+    async def _count_in(self, namespace: str, queue: str) -> int:
+        return (await found_in(self._namespaces[namespace], queue)).total()
 
     def _count_spooled(self) -> int:
         if self._spool is None:
@@ -199,19 +210,15 @@ class Chaos:
     async def _bring_home(self) -> None:
         """In peace, until everything is received and nothing is on its way."""
         until = time.monotonic() + DRAIN_S
-        await self._wait(lambda: all(sender.is_done for sender in self._senders), DRAIN_S)
+        await self._wait(lambda: self._all_sent, DRAIN_S)
         await self._wait(lambda: not self.account.lost, until - time.monotonic())
         while time.monotonic() < until and await self._count_left():
             await asyncio.sleep(0.5)
 
     async def _count_left(self) -> int:
-        primary, secondary = self._namespaces.values()
-        places = [(primary, queue) for queue in ENTITIES] + [(secondary, path) for path in self._paths]
-        left = self._count_spooled()
-        for namespace, queue in places:
-            for path in (queue, f"{queue}/$DeadLetterQueue"):
-                left += (await found_in(namespace, path)).total()
-        return left
+        queues = [("primary", queue) for queue in ENTITIES] + [("secondary", path) for path in self._paths]
+        places = [(name, path) for name, queue in queues for path in (queue, f"{queue}/$DeadLetterQueue")]
+        return self._count_spooled() + sum([await self._count_in(name, path) for name, path in places])
 
     async def _wait(self, is_true: Callable[[], bool], within_s: float) -> None:
         with suppress(TimeoutError):

@@ -42,19 +42,19 @@ class ServedNamespace:
         self._detecting = detecting
         self.port = free_port()
         self._folder = folder
-        self._processes = processes
+        self.processes = processes
         self._core = core
-        self._key = secrets.token_hex(16)
-        self._process: Process | None = None
-        self.connection_string = str(ConnectionString(host=LOOPBACK, port=self.port, namespace=name, key=self._key))
+        self.key = secrets.token_hex(16)
+        self.process: Process | None = None
+        self.connection_string = str(ConnectionString(host=LOOPBACK, port=self.port, namespace=name, key=self.key))
 
     def start(self) -> None:
         """Returns when it takes connections."""
         address = ("--namespace", f"{self.name}:{self.port}", "--data", str(self._folder))
         command = (sys.executable, "-m", "twinbus", "serve", *address, *self._entities(), "--json")
         log = self._folder / f"{self.name}.log"
-        self._process = self._processes.start(command, self._core, log, {"TWINBUS_KEY": self._key})
-        self._process.wait_for_port(self.port, START_WAIT_S)
+        self.process = self.processes.start(command, self._core, log, {"TWINBUS_KEY": self.key})
+        self.process.wait_for_port(self.port, START_WAIT_S)
         self.connection_string = self._printed_string(log)
 
     def _entities(self) -> tuple[str, ...]:
@@ -72,20 +72,20 @@ class ServedNamespace:
 
     def kill(self) -> None:
         """As kill -9 does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process = None
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None
+        return self.process is not None
 
     @property
     def namespace(self) -> Namespace:
         return Namespace.from_connection_string(self.connection_string)
 
     def memory_mb(self) -> int:
-        return 0 if self._process is None else self._process.memory_mb()
+        return 0 if self.process is None else self.process.memory_mb()
 
     def break_(self, fault: str, *entities: str, **parameters: Any) -> None:
         """Make something fail, of these entities or of the whole namespace, until `clear`."""
@@ -119,8 +119,8 @@ class ServedProxy:
         self.port = free_port()
         self.key = secrets.token_hex(16)
         self._options = ("--listen", f"{LOOPBACK}:{self.port}", "--data", str(folder), *options)
+        self._folder = folder
         self._sides = {"TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
-        self._log = folder / "proxy.log"
         self._processes = processes
         self._core = core
         self.process: Process | None = None
@@ -130,7 +130,8 @@ class ServedProxy:
         """Returns when it takes connections."""
         command = (sys.executable, "-m", "twinbus", "proxy", *self._options, "--json")
         strings = {name: side.connection_string for name, side in self._sides.items()}
-        self.process = self._processes.start(command, self._core, self._log, {**strings, "TWINBUS_KEY": self.key})
+        log = self._folder / "proxy.log"
+        self.process = self._processes.start(command, self._core, log, {**strings, "TWINBUS_KEY": self.key})
         self.process.wait_for_port(self.port, START_WAIT_S)
         return self.process
 
@@ -145,6 +146,12 @@ class ServedProxy:
         if self.process is not None:
             self.process.stop()
             self.process = None
+
+    def entity_status(self, entity: str) -> dict[str, Any]:
+        """What `twinbus status` knows of it; empty before the first send."""
+        facts = control_client.ask(self._folder / "proxy" / control_client.CONTROL_SOCKET, "status")
+        found: list[dict[str, Any]] = [each for each in facts["pair"]["entities"] if each["entity"] == entity]
+        return found[0] if found else {}
 
     @property
     def namespace(self) -> Namespace:
