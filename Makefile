@@ -76,11 +76,12 @@ pictures: setup ## pictures of the demo for the documents: runs it in a terminal
 docs: setup ## the documentation as a site, in build/site; any warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: setup ## write what is made from the code: docs/reference, the table in ARCHITECTURE.md, the client for threads
+pages: setup ## write what is made from the code: docs/reference, tables on other pages, the client for threads
 	@export PYTHONPATH=tests; for page in pairing_pages failover_page command_pages; do \
 	  $(BIN)/python -m pages.$$page docs/reference || exit 1; done; \
 	  mkdir -p build && $(BIN)/python -m pages.ledger_page > build/ledger.md && mv build/ledger.md docs/reference/ledger.md && \
-	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.sync_client
+	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.proxy_figures docs/how-to/any-language.md && \
+	  $(BIN)/python -m pages.sync_client
 
 simulate: setup ## simulate with a seed and see its trace (ARGS="--pair --first 17 --seeds 1 --trace"; no ARGS: help)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(or $(ARGS),--help)

@@ -44,7 +44,8 @@ APPLICATION = 0.2
 """How often an application is killed too."""
 PROGRESS_S = 10.0
 """How long to wait for messages to be accepted before the next thing happens anyway."""
-DRAIN_S = 180.0
+QUIET_S = 45.0
+"""Longer than locks last, and than any pause before another attempt."""
 
 
 @dataclass(slots=True)
@@ -208,12 +209,14 @@ class Chaos:
     # --- the end ---
 
     async def _bring_home(self) -> None:
-        """In peace, until everything is received and nothing is on its way."""
-        until = time.monotonic() + DRAIN_S
-        await self._wait(lambda: self._all_sent, DRAIN_S)
-        await self._wait(lambda: not self.account.lost, until - time.monotonic())
-        while time.monotonic() < until and await self._count_left():
-            await asyncio.sleep(0.5)
+        """In peace, until everything is received and nothing is on its way, or nothing arrives any more."""
+        account, arrived, until = self.account, 0, time.monotonic() + QUIET_S
+        while not self._all_sent or account.lost or await self._count_left():
+            if account.home.total() > arrived:
+                arrived, until = account.home.total(), time.monotonic() + QUIET_S
+            elif time.monotonic() > until:
+                return
+            await asyncio.sleep(0.2)
 
     async def _count_left(self) -> int:
         queues = [("primary", queue) for queue in ENTITIES] + [("secondary", path) for path in self._paths]

@@ -25,7 +25,7 @@ def test_killing_the_proxy_while_messages_are_in_its_spool_loses_nothing() -> No
     # With this seed both namespaces are away at the first kill, and the next one comes while messages go home.
     (killed,) = kill_and_count("--spool", "with", "--runs", "2", "--messages", "2000", "--seed", "50")
     assert killed["proxy"] == 2
-    assert killed["primary"] and killed["secondary"] and killed["spooled"]
+    assert all(killed[each] for each in ("primary", "secondary", "spooled"))
 
 
 @pytest.mark.long
@@ -33,5 +33,5 @@ def test_killing_the_proxy_while_messages_are_in_its_spool_loses_nothing() -> No
 def test_killing_the_proxy_again_and_again_loses_nothing() -> None:
     without, spooled = kill_and_count("--runs", "6", "--messages", "2000", "--seed", "1")
     assert without["proxy"] == spooled["proxy"] == 6
-    assert not without["primary"] and not without["secondary"]
-    assert spooled["primary"] and spooled["secondary"] and spooled["spooled"]
+    assert not any(without[each] for each in ("primary", "secondary", "spooled"))
+    assert all(spooled[each] for each in ("primary", "secondary", "spooled"))
