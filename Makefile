@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,11 +76,12 @@ pictures: setup ## pictures of the demo for the documents: runs it in a terminal
 docs: setup ## the documentation as a site, in build/site; any warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: setup ## write what is made from the code: docs/reference, the table in ARCHITECTURE.md, the client for threads
+pages: setup ## write what is made from the code: docs/reference, tables on other pages, the client for threads
 	@export PYTHONPATH=tests; for page in pairing_pages failover_page command_pages; do \
 	  $(BIN)/python -m pages.$$page docs/reference || exit 1; done; \
 	  mkdir -p build && $(BIN)/python -m pages.ledger_page > build/ledger.md && mv build/ledger.md docs/reference/ledger.md && \
-	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.sync_client
+	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.proxy_figures docs/how-to/any-language.md && \
+	  $(BIN)/python -m pages.sync_client
 
 simulate: setup ## simulate with a seed and see its trace (ARGS="--pair --first 17 --seeds 1 --trace"; no ARGS: help)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(or $(ARGS),--help)
@@ -106,6 +107,9 @@ bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/re
 
 chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
 	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
+
+chaos-proxy: setup ## kill the proxy under load RUNS=50 times, without a spool and with one (then namespaces too), and count (SEED=1)
+	@$(BIN)/python -m bench.chaos_proxy --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
 
 attack: setup ## try to take a namespace down in every way we know; writes the table of docs/security.md (ONLY="a b": some rows)
 	@PYTHONPATH=tests/support $(BIN)/python tests/attack/run_attacks.py $(if $(ONLY),--only $(ONLY)) --write docs/security.md

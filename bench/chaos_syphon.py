@@ -7,25 +7,22 @@ there once. `make chaos-syphon RUNS=50 SEED=1`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from bench.backlog import backlog_message, found_in, make_backlog, put
+from bench.chaos import Account, arguments, count_and_exit, show_progress
 from bench.namespaces import ServedNamespace, served_pair
 from bench.processes import Process, Processes
-from twinbus.cli.output import table
 from twinbus.syphon import SyphonOptions
 
 DETECTING = "invoices"
@@ -45,28 +42,8 @@ MOVES_S = 10
 
 
 @dataclass(slots=True)
-class Account:
-    """What was promised, and what became of it."""
-
-    kills: Counter[str] = field(default_factory=Counter)
-    promised: set[tuple[str, str]] = field(default_factory=set)
-    """Entity and id of every message that a backlog queue has acknowledged."""
-    home: Counter[tuple[str, str]] = field(default_factory=Counter)
-    damaged: list[str] = field(default_factory=list)
-    left: int = 0
-    """Still in the backlog, or in quarantine."""
-
-    @property
-    def lost(self) -> list[tuple[str, str]]:
-        return sorted(self.promised - set(self.home))
-
-    @property
-    def unexpected(self) -> list[tuple[str, str]]:
-        return sorted(set(self.home) - self.promised)
-
-    @property
-    def repeats(self) -> int:
-        return self.home.total() - len(self.home)
+class SyphonAccount(Account):
+    """Promised is what a backlog queue has acknowledged."""
 
     @property
     def undetected(self) -> int:
@@ -79,14 +56,21 @@ class Account:
 
     @property
     def is_fine(self) -> bool:
-        is_whole = not self.lost and not self.unexpected and not self.damaged and not self.left
-        return is_whole and self.repeats <= self.repeats_max and not self.undetected
+        return self.is_whole and self.repeats <= self.repeats_max and not self.undetected
 
-    def __str__(self) -> str:
-        heads = ("kills", *VICTIMS, "messages", "home", "repeats", "at most", "undetected", "damaged", "left", "LOST")
-        kills = self.kills.total(), *(self.kills[victim] for victim in VICTIMS)
-        counts = len(self.promised), len(self.home), self.repeats, self.repeats_max, self.undetected
-        return table([heads, (*kills, *counts, len(self.damaged), self.left, len(self.lost))])
+    def columns(self) -> list[tuple[str, object]]:
+        return [
+            ("kills", self.kills.total()),
+            *[(victim, self.kills[victim]) for victim in VICTIMS],
+            ("messages", len(self.promised)),
+            ("home", len(self.home)),
+            ("repeats", self.repeats),
+            ("at most", self.repeats_max),
+            ("undetected", self.undetected),
+            ("damaged", len(self.damaged)),
+            ("left", self.left),
+            ("LOST", len(self.lost)),
+        ]
 
 
 class Chaos:
@@ -100,7 +84,7 @@ class Chaos:
         self._chance = random.Random(seed)
         self._syphon: Process | None = None
         self._paths = make_backlog(secondary, primary.name, QUEUES, lock_duration=LOCK)
-        self.account = Account()
+        self.account = SyphonAccount()
 
     def start_syphon(self) -> None:
         self._syphon = self._processes.start(self._command(), None, self._log, self._environment())
@@ -169,9 +153,7 @@ class Chaos:
     async def _count(self) -> None:
         for entity in ENTITIES:
             for (message_id, body), times in (await found_in(self._primary, entity)).items():
-                self.account.home[entity, message_id] += times
-                if body != message_id.encode():
-                    self.account.damaged.append(message_id)
+                self.account.note_arrival(entity, message_id, body, times)
         for path in self._paths:
             for queue in (path, f"{path}/$DeadLetterQueue"):
                 self.account.left += (await found_in(self._secondary, queue)).total()
@@ -193,7 +175,7 @@ def _holds_messages(line: bytes) -> bool:
     return bool(said.get("event") == "progress" and said["held"] > 0)
 
 
-def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
+def run(runs: int, messages: int, seed: int, folder: Path) -> SyphonAccount:
     """So many kills, the three victims in turn but in random order."""
     chance = random.Random(seed)
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(runs)]
@@ -203,24 +185,14 @@ def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
         chaos.start_syphon()
         for number, victim in enumerate(victims):
             chaos.round(number, victim, messages)
-            sys.stderr.write(f"\rchaos: {number + 1} of {runs} kills " if sys.stderr.isatty() else "")
+            show_progress(number + 1, runs)
         chaos.finish()
     return chaos.account
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Kill the syphon and both namespaces, and count what arrives.")
-    parser.add_argument("--runs", type=int, default=50, help="how many kills")
-    parser.add_argument("--messages", type=int, default=8_000, help="how many new messages for each kill")
-    parser.add_argument("--seed", type=int, default=None, help="the same seed, the same victims and pauses")
-    chosen = parser.parse_args()
-    seed = chosen.seed if chosen.seed is not None else random.randrange(1_000_000)
-    print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="twinbus-chaos-") as folder:
-        account = run(chosen.runs, chosen.messages, seed, Path(folder))
-    print(account)
-    if not account.is_fine:
-        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, unexpected {account.unexpected[:10]}")
+    chosen = arguments("Kill the syphon and both namespaces, and count what arrives.", messages=8_000).parse_args()
+    count_and_exit(chosen.seed, [lambda seed, folder: run(chosen.runs, chosen.messages, seed, folder)])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from bench.brokers import Broker
 from bench.debian import need
@@ -37,22 +38,33 @@ class LoadClient:
         """Messages a second, each settlement confirmed by the broker. (RabbitMQ does not offer that.)"""
         return self._run("receive", broker, count, {"CONFIRM": "1"})
 
+    def send_one_by_one(self, broker: Broker, count: int) -> tuple[float, float]:
+        """Milliseconds until the answer, of half of the messages and of 99 in 100: one is in flight at a time."""
+        result = self._result("send", broker, count, {}, window=1)
+        return float(result["p50_ms"]), float(result["p99_ms"])
+
     def _run(self, mode: str, broker: Broker, count: int, more: dict[str, str]) -> float:
+        return float(self._result(mode, broker, count, more)["rate"])
+
+    def _result(
+        self, mode: str, broker: Broker, count: int, more: dict[str, str], window: int = WINDOW
+    ) -> dict[str, Any]:
         where = (LOOPBACK, str(broker.port), broker.address)
-        numbers = (str(count), str(WINDOW), *([str(BODY_BYTES)] if mode == "send" else []))
+        numbers = (str(count), str(window), *([str(BODY_BYTES)] if mode == "send" else []))
         credentials = {"BENCH_USER": broker.user, "BENCH_PASSWORD": broker.password}
         done = subprocess.run(
             (str(self._program), mode, *where, *numbers),
             env={**os.environ, **credentials, **more},
             capture_output=True,
             text=True,
-            timeout=60 + count / SLOWEST_RATE,
+            timeout=60 + count * WINDOW / SLOWEST_RATE / window,
             check=False,
             preexec_fn=lambda: bind_to(self._core),
         )
         if done.returncode:
             raise SystemExit(f"bench: {broker.name}, {mode}: {done.stderr.strip() or 'the load client failed'}")
-        return float(json.loads(done.stdout)["rate"])
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
 
 def _compiled(build: Path) -> Path:

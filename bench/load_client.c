@@ -11,7 +11,8 @@
  * BENCH_COLOUR in the environment is the application property `colour` of every message: something for rules to look at.
  * BENCH_USER and BENCH_PASSWORD in the environment mean SASL PLAIN, otherwise ANONYMOUS is used: a password does not
  * belong into the process list. Prints {"count": ..., "seconds": ..., "rate": ...}; the time begins with the first
- * credit, or with the first grant of it. Nothing heard for SILENCE_MS ends it with code 1 and a line on stderr.
+ * credit, or with the first grant of it. A sender with a WINDOW of 1 adds "p50_ms" and "p99_ms": from each transfer to its
+ * answer. Nothing heard for SILENCE_MS ends it with code 1 and a line on stderr.
  */
 
 #include <proton/condition.h>
@@ -43,6 +44,8 @@ typedef struct {
   long started, done; /* messages sent or accepted by us; messages the broker has settled */
   long heard, heard_at_last_look;
   struct timespec began, ended;
+  struct timespec sent_at; /* of the last transfer */
+  double *waits_ms;        /* with one message in flight: how long each was waited for; else NULL */
   bool timing, finished;
 } load_t;
 
@@ -51,8 +54,8 @@ static void fail(const char *what, const char *why) {
   exit(1);
 }
 
-static double seconds(const load_t *load) {
-  return (double)(load->ended.tv_sec - load->began.tv_sec) + (double)(load->ended.tv_nsec - load->began.tv_nsec) / 1e9;
+static double seconds_between(const struct timespec *begin, const struct timespec *end) {
+  return (double)(end->tv_sec - begin->tv_sec) + (double)(end->tv_nsec - begin->tv_nsec) / 1e9;
 }
 
 /* --- the message ------------------------------------------------------------------------------------------------ */
@@ -123,6 +126,7 @@ static void finish(load_t *load) {
 static void send_some(load_t *load) {
   while (pn_link_credit(load->link) > 0 && load->started < load->count && load->started - load->done < load->window) {
     start_clock(load);
+    if (load->waits_ms) clock_gettime(CLOCK_MONOTONIC, &load->sent_at);
     pn_delivery(load->link, pn_dtag((const char *)&load->started, sizeof load->started));
     pn_link_send(load->link, load->payload, load->payload_bytes);
     pn_link_advance(load->link);
@@ -130,10 +134,18 @@ static void send_some(load_t *load) {
   }
 }
 
+static void note_wait(load_t *load) {
+  struct timespec now;
+  if (!load->waits_ms) return;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  load->waits_ms[load->done] = seconds_between(&load->sent_at, &now) * 1e3;
+}
+
 static void note_answer(load_t *load, pn_delivery_t *delivery) {
   if (!pn_delivery_updated(delivery)) return;
   if (pn_delivery_remote_state(delivery) != PN_ACCEPTED) fail("a message was not accepted", NULL);
   pn_delivery_settle(delivery);
+  note_wait(load);
   if (++load->done == load->count) finish(load);
 }
 
@@ -260,6 +272,21 @@ static void run(load_t *load) {
   }
 }
 
+static int compare(const void *one, const void *other) {
+  double difference = *(const double *)one - *(const double *)other;
+  return (difference > 0) - (difference < 0);
+}
+
+static void print_result(load_t *load) {
+  double took = seconds_between(&load->began, &load->ended);
+  printf("{\"count\": %ld, \"seconds\": %.6f, \"rate\": %.1f", load->count, took, (double)load->count / took);
+  if (load->waits_ms) {
+    qsort(load->waits_ms, (size_t)load->count, sizeof(double), compare);
+    printf(", \"p50_ms\": %.3f, \"p99_ms\": %.3f", load->waits_ms[load->count / 2], load->waits_ms[load->count * 99 / 100]);
+  }
+  printf("}\n");
+}
+
 static long positive(const char *text, const char *what) {
   char *end;
   long value = strtol(text, &end, 10);
@@ -279,9 +306,10 @@ int main(int argc, char **argv) {
   load.count = positive(argv[5], "COUNT");
   load.window = positive(argv[6], "WINDOW");
   load.body_bytes = argc > 7 ? positive(argv[7], "BODY_BYTES") : 1024;
+  if (load.sends && load.window == 1) load.waits_ms = calloc((size_t)load.count, sizeof(double));
   encode_message(&load);
   run(&load);
   if (!load.finished) fail("the connection ended too early", NULL);
-  printf("{\"count\": %ld, \"seconds\": %.6f, \"rate\": %.1f}\n", load.count, seconds(&load), (double)load.count / seconds(&load));
+  print_result(&load);
   return 0;
 }

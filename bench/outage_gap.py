@@ -143,13 +143,17 @@ class Outage:
 
 
 def measure(primary: ServedNamespace, secondary: ServedNamespace, outages: int) -> list[Row]:
+    kinds = [(kind, attempts) for kind in (ThreadTraffic, TaskTraffic) for attempts in ATTEMPTS]
+    clients = [kind(primary, secondary, queue, attempts) for (kind, attempts), queue in zip(kinds, QUEUES, strict=True)]
+    return measure_clients(primary, clients, outages)
+
+
+def measure_clients(primary: ServedNamespace, clients: Sequence[Traffic], outages: int) -> list[Row]:
+    """Of each kind so many outages, for all clients at once."""
     dice = random.Random(SEED)
     with ExitStack() as stack:
-        kinds = [(kind, attempts) for kind in (ThreadTraffic, TaskTraffic) for attempts in ATTEMPTS]
-        clients: list[Traffic] = [
-            stack.enter_context(kind(primary, secondary, queue, attempts))
-            for (kind, attempts), queue in zip(kinds, QUEUES, strict=True)
-        ]
+        for client in clients:
+            stack.enter_context(client)
         seen = [each for how in HOWS for _ in range(outages) for each in _outage(primary, clients, how, dice)]
     gaps = [
         _gap_row([each for each in seen if (each.how, each.traffic) == (how, it)]) for how in HOWS for it in clients

@@ -93,6 +93,11 @@ class Process:
                 return round(int(line.split()[1]) * 1024 / 1e6)
         raise SystemExit(f"bench: this system does not report {field}")
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU that it has used, in all its threads."""
+        fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self._popen.terminate()
         self._popen.wait(STOP_WAIT_S)

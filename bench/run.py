@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark|analytics|fanout]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|proxy|syphon|spark|analytics|fanout]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -32,6 +32,7 @@ from bench.fanout import measure_fanout
 from bench.load import BODY_BYTES, WINDOW, LoadClient
 from bench.pairing import measure_pairing
 from bench.processes import Cores, Processes
+from bench.proxy import measure_proxy
 from bench.results import Must, Row, drawn, keep
 from bench.shovel import measure_homecoming
 from bench.spark_drain import measure_spark_drain
@@ -40,6 +41,7 @@ BUILD = Path(__file__).parent.parent / "build" / "bench"
 TITLES = {
     "broker": "1 KiB, durable",
     "pairing": "pairing, 1 KiB",
+    "proxy": "through the proxy, 1 KiB, durable",
     "syphon": "syphon beside shovel, 1 KiB",
     "spark": "drain with Spark beside shovel, 1 KiB",
     "analytics": "a large ledger, beside DuckDB",
@@ -71,6 +73,8 @@ class Size:
     """Messages that the syphon moves once, to see what that takes of memory; None: it does not."""
     ledger_events: tuple[int, ...]
     """Events in ledgers that are asked what they say."""
+    singles: int
+    """Messages that go through the proxy one by one, in each round."""
     copies: int
     """Copies that each topic makes in each of `looks` rounds."""
 
@@ -93,6 +97,7 @@ FULL = Size(
     moved=100_000,
     moved_once=1_000_000,
     ledger_events=LEDGERS,
+    singles=5_000,
     copies=100_000,
 )
 QUICK = Size(
@@ -107,6 +112,7 @@ QUICK = Size(
     moved=50_000,
     moved_once=None,
     ledger_events=SMALL_LEDGERS,
+    singles=1_000,
     copies=20_000,
 )
 
@@ -211,6 +217,10 @@ def measure_broker(size: Size, cores: Cores, folder: Path, *, alone: bool) -> li
 def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
     if part == "broker":
         return measure_broker(size, cores, folder, alone=alone)
+    if part == "proxy":
+        client = LoadClient(BUILD, cores)
+        counts = {"rounds": size.rounds, "messages": size.messages, "singles": size.singles, "outages": size.outages}
+        return measure_proxy(folder, cores, client, **counts)
     if part == "syphon":
         client = LoadClient(BUILD, cores)
         return measure_homecoming(
@@ -277,7 +287,7 @@ def main() -> None:
                 found = measure_part(part, size, cores, Path(folder), alone=chosen.alone)
                 print(drawn(title, found), end="\n\n", flush=True)
                 rows += found
-    around = circumstances(size, cores, alone=chosen.alone or chosen.only in ("pairing", "analytics"))
+    around = circumstances(size, cores, alone=chosen.alone or chosen.only in ("pairing", "proxy", "analytics"))
     print(", ".join(f"{name} {number}" for name, number in around["versions"].items()))
     print(f"{size}; {cores.count} cores: {cores}")
     keep(rows, around)

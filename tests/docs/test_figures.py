@@ -1,4 +1,4 @@
-"""Figures on the page that compares Spark and the syphon are those of the latest `make bench` that has them."""
+"""Figures on pages are those of the latest `make bench` that has them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from doc_blocks import DOCS, ROOT
+
+from pages.proxy_figures import page_with_table
 
 PAGE = (DOCS / "how-to" / "spark-or-syphon.md").read_text(encoding="utf-8")
 
@@ -35,3 +37,8 @@ def test_messages_a_second_are_as_measured(row: str) -> None:
 )
 def test_other_figures_are_as_measured(row: str, text: str) -> None:
     assert text.format(measured(row)["value"]) in PAGE
+
+
+def test_what_a_proxy_costs_is_as_measured() -> None:
+    page = (DOCS / "how-to" / "any-language.md").read_text(encoding="utf-8")
+    assert page == page_with_table(page), "stale: run make pages"

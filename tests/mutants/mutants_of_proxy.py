@@ -77,4 +77,13 @@ PROXY = (
         "a proxy that stops takes what it will not answer",
         "test_a_stop_answers_what_is_under_way_and_refuses_what_comes",
     ),
+    Mutant(
+        "X5",
+        "proxy/entity_sends.py",
+        "self._take([self._new_send(transfer.arrivals, at, on_replies, transfer) for transfer in transfers], at)",
+        "on_replies(transfers, DONE)\n"
+        "        self._take([self._new_send(each.arrivals, at, lambda *_: None, each) for each in transfers], at)",
+        "a proxy accepts what it has not stored yet",
+        "test_killing_the_proxy_while_messages_are_in_its_spool_loses_nothing",
+    ),
 )
