@@ -42,10 +42,9 @@ class ProxyWorld:
         self.network = Network(self.loop, seed, self.seen)
         self.primary = SimulatedNamespace("primary", self.loop, self.network, seed, self.seen)
         self.secondary = SimulatedNamespace("secondary", self.loop, self.network, seed, self.seen)
-        self.accounts = Accounts(self.loop, self.primary, self.secondary, self.seen)
-        self.proxy = SimulatedProxy(
-            self.loop, self.network, self.primary, self.secondary, seed, self.seen, self.accounts
-        )
+        self.proxy = SimulatedProxy(self.loop, self.network, self.primary, self.secondary, seed, self.seen)
+        self.accounts = Accounts(self.loop, self.primary, self.secondary, self.proxy.spool.disk, self.seen)
+        self.proxy.observer = self.accounts
         self.proxy.on_doubt = self.accounts.doubts.update
         lock_ms = random.choice((5_000, 20_000, 60_000))
         self._queues = {
@@ -178,5 +177,6 @@ class ProxyWorld:
         check(not self.primary.context.receivers, f"the primary has {self.primary.context.receivers} receivers")
         lost = [each.message_id for each in self.accounts.messages.values() if self.accounts.is_lost(each)]
         check(not lost, f"{lost[:3]} were accepted and are gone")
-        left = [row.message_id for row in self.secondary.disk.all_rows()]
-        check(not left, f"{left[:3]} are left in the backlog")
+        for place, disk in (("backlog", self.secondary.disk), ("spool", proxy.spool.disk)):
+            left = [row.message_id for row in disk.all_rows()]
+            check(not left, f"{left[:3]} are left in the {place}")
