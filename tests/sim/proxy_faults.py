@@ -46,6 +46,10 @@ class ProxyFaults:
     def _some_route(self) -> Route:
         return self._random.choice((self._proxy, self._primary, self._primary, self._secondary)).route
 
+    def _tell(self, route: Route, what: str) -> None:
+        self._seen[f"{route.host}: {what}"] += 1
+        self._proxy.note(route.host, what)
+
     def _kill(self) -> None:
         self._kill_one(self._random.choice((self._proxy, self._primary, self._primary, self._secondary)))
 
@@ -68,19 +72,19 @@ class ProxyFaults:
         self._silence_one(self._some_route())
 
     def _silence_one(self, route: Route) -> None:
-        self._seen[f"{route.host}: silent"] += 1
+        self._tell(route, "silent")
         route.fall_silent()
         self._later(self._random.choice((1.0, 20.0, 120.0)), route.speak)
 
     def _slow(self) -> None:
         route = self._some_route()
-        self._seen[f"{route.host}: slow"] += 1
+        self._tell(route, "slow")
         route.slow_share = self._random.choice((0.05, 0.5))
         self._later(20.0, partial(setattr, route, "slow_share", 0.0))
 
     def _cut(self) -> None:
         route, quietly = self._some_route(), self._random.random() < 0.3
-        self._seen[f"{route.host}: cut{' quietly' if quietly else ''}"] += 1
+        self._tell(route, f"cut{' quietly' if quietly else ''}")
         (route.cut_all if self._random.random() < 0.5 else route.cut_some)(quietly=quietly)
 
     def _disk(self) -> None:
@@ -89,6 +93,7 @@ class ProxyFaults:
     def _disable(self) -> None:
         path = self._random.choice(list(self._queues))
         self._seen["disabled"] += 1
+        self._proxy.note("primary", f"{path} is disabled")
         self._update(path, QueueStatus.DISABLED)
         self._later(10.0, partial(self._update, path, QueueStatus.ACTIVE))
 

@@ -132,6 +132,7 @@ class SimulatedProxy(SimulatedServer):
 
     def _count(self, event: Any) -> None:
         self.seen[f"event: {event.name}"] += 1
+        self.note(self.name, f"{event.name} {event.entity} {dict(event.details)}")
         if event.name == "in_doubt":
             self.on_doubt(event.details["message_ids"])
 
