@@ -1,8 +1,8 @@
 """`python -m sim --seeds 1000 --first 0`: simulate, and say which seed breaks a promise.
 
 With `--pair` it is a pair of namespaces and its senders that are simulated, with `--syphon` a pair whose backlog comes
-home too, with `--spool` one whose sender has a spool and is killed, with `--forward` one namespace whose entities
-forward to each other, without any of these one namespace.
+home too, with `--spool` one whose sender has a spool and is killed, with `--proxy` a proxy between applications and a
+pair, with `--forward` one namespace whose entities forward to each other, without any of these one namespace.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
 
 from sim.runner import (
     CALLS,
@@ -20,6 +19,7 @@ from sim.runner import (
     run_home_seed,
     run_kind_seed,
     run_pair_seed,
+    run_proxy_seed,
     run_seed,
     run_spool_seed,
 )
@@ -29,27 +29,26 @@ def main(arguments: list[str] | None = None) -> int:
     """0 if every promise was kept, 1 with the failing seeds printed otherwise."""
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--pair", action="store_true", help="simulate two namespaces, paired, and senders")
-    what.add_argument("--syphon", action="store_true", help="simulate a pair, senders, and the way home")
-    what.add_argument("--spool", action="store_true", help="simulate a pair whose sender has a spool and is killed")
-    what.add_argument("--forward", action="store_true", help="simulate entities that forward to each other")
-    what.add_argument("--kinds", action="store_true", help="simulate schedules of topics, states, idleness, partitions")
+    for name, run, steps, about in (
+        ("--pair", run_pair_seed, CALLS, "simulate two namespaces, paired, and senders"),
+        ("--syphon", run_home_seed, CALLS, "simulate a pair, senders, and the way home"),
+        ("--spool", run_spool_seed, CALLS, "simulate a pair whose sender has a spool and is killed"),
+        ("--proxy", run_proxy_seed, STEPS, "simulate a proxy between applications and a pair"),
+        ("--forward", run_forward_seed, STEPS, "simulate entities that forward to each other"),
+        ("--kinds", run_kind_seed, STEPS, "simulate schedules of topics, states, idleness, partitions"),
+    ):
+        what.add_argument(name, dest="simulation", action="store_const", const=(run, steps), help=about)
+    parser.set_defaults(simulation=(run_seed, STEPS))
     parser.add_argument("--seeds", type=int, default=100, help="how many simulations")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, help=f"how much happens in each ({STEPS}; sends of a pair: {CALLS})")
     parser.add_argument("--trace", action="store_true", help="show what happened before a problem")
     options = parser.parse_args(arguments)
-    run: Callable[[int, int], Outcome] = run_forward_seed if options.forward else run_seed
-    if options.kinds:
-        run = run_kind_seed
-    steps = options.steps or STEPS
-    if options.pair or options.syphon or options.spool:
-        of_pairs = run_spool_seed if options.spool else run_pair_seed
-        run, steps = run_home_seed if options.syphon else of_pairs, options.steps or CALLS
+    run, usual_steps = options.simulation
     seen: Counter[str] = Counter()
     failed = 0
     for seed in range(options.first, options.first + options.seeds):
-        outcome = run(seed, steps)
+        outcome: Outcome = run(seed, options.steps or usual_steps)
         seen += outcome.seen
         if outcome.problem:
             failed += 1

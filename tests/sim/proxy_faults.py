@@ -10,6 +10,7 @@ from random import Random
 
 from sim.proxy_loop import SimulatedLoop
 from sim.proxy_network import Route
+from sim.proxy_process import SimulatedProxy
 from sim.proxy_servers import SimulatedNamespace, SimulatedServer
 from twinbus.broker.core.commands import UpdateQueue
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
@@ -19,7 +20,7 @@ class ProxyFaults:
     def __init__(
         self,
         loop: SimulatedLoop,
-        servers: tuple[SimulatedServer, SimulatedNamespace, SimulatedNamespace],
+        servers: tuple[SimulatedProxy, SimulatedNamespace, SimulatedNamespace],
         queues: dict[str, QueueSettings],
         random: Random,
         seen: Counter[str],
@@ -37,7 +38,7 @@ class ProxyFaults:
     def _begin(self) -> None:
         if not self._are_over:
             kinds = (self._kill, self._kill, self._silence, self._slow, self._cut, self._cut, self._disk, self._disable)
-            self._random.choice(kinds)()
+            self._random.choice((*kinds, self._lose_both))()
 
     def _later(self, seconds: float, job: Callable[[], None]) -> None:
         self._loop.call_later(seconds * self._random.random(), job)
@@ -45,35 +46,54 @@ class ProxyFaults:
     def _some_route(self) -> Route:
         return self._random.choice((self._proxy, self._primary, self._primary, self._secondary)).route
 
+    def _tell(self, route: Route, what: str) -> None:
+        self._seen[f"{route.host}: {what}"] += 1
+        self._proxy.note(route.host, what)
+
     def _kill(self) -> None:
-        server = self._random.choice((self._proxy, self._primary, self._primary, self._secondary))
+        self._kill_one(self._random.choice((self._proxy, self._primary, self._primary, self._secondary)))
+
+    def _kill_one(self, server: SimulatedServer) -> None:
         if server.is_up:
             server.die(quietly=self._random.random() < 0.3)
             self._later(self._random.choice((0.2, 5.0, 40.0)), server.start)
 
+    def _lose_both(self) -> None:
+        """Neither namespace can be reached, and the proxy may be killed meanwhile."""
+        for server in (self._primary, self._secondary):
+            if self._random.random() < 0.5:
+                self._kill_one(server)
+            else:
+                self._silence_one(server.route)
+        if self._random.random() < 0.5:
+            self._later(20.0, partial(self._kill_one, self._proxy))
+
     def _silence(self) -> None:
-        route = self._some_route()
-        self._seen[f"{route.host}: silent"] += 1
+        self._silence_one(self._some_route())
+
+    def _silence_one(self, route: Route) -> None:
+        self._tell(route, "silent")
         route.fall_silent()
         self._later(self._random.choice((1.0, 20.0, 120.0)), route.speak)
 
     def _slow(self) -> None:
         route = self._some_route()
-        self._seen[f"{route.host}: slow"] += 1
+        self._tell(route, "slow")
         route.slow_share = self._random.choice((0.05, 0.5))
         self._later(20.0, partial(setattr, route, "slow_share", 0.0))
 
     def _cut(self) -> None:
         route, quietly = self._some_route(), self._random.random() < 0.3
-        self._seen[f"{route.host}: cut{' quietly' if quietly else ''}"] += 1
+        self._tell(route, f"cut{' quietly' if quietly else ''}")
         (route.cut_all if self._random.random() < 0.5 else route.cut_some)(quietly=quietly)
 
     def _disk(self) -> None:
-        self._random.choice((self._primary, self._secondary)).fail_disk()
+        self._random.choice((self._proxy, self._primary, self._secondary)).fail_disk()
 
     def _disable(self) -> None:
         path = self._random.choice(list(self._queues))
         self._seen["disabled"] += 1
+        self._proxy.note("primary", f"{path} is disabled")
         self._update(path, QueueStatus.DISABLED)
         self._later(10.0, partial(self._update, path, QueueStatus.ACTIVE))
 

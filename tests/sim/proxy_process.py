@@ -1,7 +1,7 @@
 """The simulated proxy: shipping sends, relay and connections, behind shipping links.
 
 It is put together as `ProxyServer` does it, without a port. Only what is found out over HTTP when a pair is made is
-known beforehand: which backlog queues there are.
+known beforehand: which backlog queues there are. Half of the proxies have a spool.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 from sim.proxy_loop import SimulatedLoop
 from sim.proxy_network import Network
-from sim.proxy_servers import KEY, SimulatedNamespace, SimulatedServer
+from sim.proxy_servers import KEY, SimulatedNamespace, SimulatedServer, TimedStore
+from sim.proxy_spool import SimulatedOwnSpool, SpoolMachine
 from twinbus.broker.scheduler import OutputScheduler
+from twinbus.client.aio.concurrency import called_where_it_runs
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.client.setup.preparation import Preparation
@@ -72,15 +74,15 @@ class SimulatedProxy(SimulatedServer):
         secondary: SimulatedNamespace,
         seed: int,
         seen: Counter[str],
-        observer: SettlementObserver,
     ) -> None:
         super().__init__("proxy", loop, network, seed, seen)
-        self._observer = observer
+        self.observer: SettlementObserver | None = None
         random = self.random
         self.unsettled_max = random.choice((3, 40, 65_536))
         self.attempt_s = random.choice((0.5, 3.0, 15.0))
         self.queues = [backlog_path(PRIMARY_NAME, index) for index in range(random.choice((1, 2, 3)))]
         self._primary, self._secondary = address_of(primary, []), address_of(secondary, self.queues)
+        has_spool = random.random() < 0.5
         self.options = SendAvailabilityPairedNamespaceOptions(
             self._secondary,
             failover_interval=_seconds(random.choice((0.0, 1.0, 10.0))),
@@ -91,9 +93,13 @@ class SimulatedProxy(SimulatedServer):
             attempt_timeout=_seconds(self.attempt_s),
             retry=Retry(attempts=random.choice((1, 3))),
             probation=_seconds(random.choice((1.0, 20.0))),
-            order=random.choice((None, "session")),
+            order=None if has_spool else random.choice((None, "session")),
             primary_name=PRIMARY_NAME,
+            spool="simulated" if has_spool else None,
+            spool_max=random.choice((64 * 1024, 2**30)),
         )
+        delay_s = random.choice((0.001, 0.02, 0.2))
+        self.spool = SpoolMachine(loop, network, lambda: TimedStore(self.spool.disk, loop, random, delay_s))
         self.on_doubt: Callable[[Iterable[str]], None] = lambda _ids: None
         self.sends: ProxySends
         self.relay: Relay
@@ -109,11 +115,16 @@ class SimulatedProxy(SimulatedServer):
         shell._provisioner = lambda: KnownQueues(len(self.queues))
         shell.state.inspect = lambda: None
         shell.event_log.on("*", self._count)
+        if self.options.spool is not None:
+            spool = SimulatedOwnSpool(shell.state, shell.event_log.report, called_where_it_runs())
+            self.seen["messages in a spool that is taken over"] += len(list(self.spool.disk.all_rows()))
+            await spool.begin(self.spool)
+            shell._own_spool = lambda: spool
         await sends.start()
         self.upstream = UpstreamConnections(
             self._primary.dial(self.attempt_s), attempt_s=self.attempt_s, after_events=after_events
         )
-        self.relay = Relay(self.upstream, lambda notice: self.context.notify(notice), self._observer)
+        self.relay = Relay(self.upstream, lambda notice: self.context.notify(notice), self.observer)
         self.serve(
             ProxyBackend(sends, self.relay),
             lambda context, relieve: OutputScheduler(context, self.loop.now_ms, relieve),
@@ -121,12 +132,22 @@ class SimulatedProxy(SimulatedServer):
 
     def _count(self, event: Any) -> None:
         self.seen[f"event: {event.name}"] += 1
+        self.note(self.name, f"{event.name} {event.entity} {dict(event.details)}")
         if event.name == "in_doubt":
             self.on_doubt(event.details["message_ids"])
 
     def die(self, *, quietly: bool = False) -> None:
+        store = self.spool.store
+        if store is not None and not store.is_broken:
+            store.commit(self.random.randint(0, len(store.waiting)))
+            self.spool.store = None
         super().die(quietly=quietly)
         self.forget()
+
+    def fail_disk(self) -> None:
+        """The next commit of its spool fails."""
+        if self.spool.store is not None:
+            self.spool.store.fails_next = True
 
     def forget(self) -> None:
         """What the process of the simulator keeps for it."""

@@ -218,6 +218,10 @@ class AppRequests:
                 is_gone = not self.accounts.disk.holds(message.message_id)
                 check(is_gone, f"{message.message_id} was cancelled, and is still there")
                 self.app.seen["cancelled"] += 1
+            elif number < 0:  # a token: see `schedule_tokens.py`
+                is_said = str(response.condition) in OWN_ANSWERS
+                check(is_said, f"{message.message_id} lies in a backlog, and to cancel it was answered with {response}")
+                self.app.seen["cancellation refused"] += 1
 
         self.ask("cancel-scheduled-message", {"sequence-numbers": Array([Long(number)], _LONG)}, cancelled)
 

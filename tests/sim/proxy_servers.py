@@ -120,6 +120,9 @@ class SimulatedServer:
         self.lives = count(1)
         self.process = Process("nobody", loop)
         self.process.is_alive = self._has_booted = False
+        self.note: Callable[[object, object], None] = lambda _who, _what: None
+        """Gets what happens to it, for the trace."""
+        self.limits = TrafficLimits()
         self.unsettled_max = ConnectionLimits().unsettled_max
         """What one receiver may leave unsettled."""
         self.context: ConnectionContext
@@ -134,6 +137,7 @@ class SimulatedServer:
     def start(self) -> None:
         """Begin a new life, if it is dead."""
         if not self.process.is_alive:
+            self.note(self.name, "starts")
             self.process = Process(f"{self.name} {next(self.lives)}", self.loop)
             start(self.process, self._begin)
 
@@ -149,7 +153,9 @@ class SimulatedServer:
 
     def die(self, *, quietly: bool = False) -> None:
         """All that it had in memory is gone. Quietly: nobody closes its connections."""
-        self.seen[f"{self.name}: died{' quietly' if quietly else ''}"] += 1
+        what = f"died{' quietly' if quietly else ''}"
+        self.seen[f"{self.name}: {what}"] += 1
+        self.note(self.name, what)
         self._has_booted = False
         self.process.kill()
         self.network.lose(self.process, quietly=quietly)
@@ -173,7 +179,7 @@ class SimulatedServer:
             messages=self.messages,
             meter=Meter(),
             authority=Authority(RuleBook(rules)),
-            limits=TrafficLimits(),
+            limits=self.limits,
             faults=faults,
             throttle=Throttle(ThrottleLimits()),
             connections=lambda: len(self.amqp.connections),
@@ -191,7 +197,7 @@ class SimulatedServer:
     @property
     def messages(self) -> MessageReader:
         numbers = count(1)
-        return MessageReader(TrafficLimits().message_bytes_max, lambda: f"given-{next(numbers)}")
+        return MessageReader(self.limits.message_bytes_max, lambda: f"given-{next(numbers)}")
 
 
 class _NoPort:
@@ -279,6 +285,7 @@ class SimulatedNamespace(SimulatedServer):
 
     def _store_failed(self, reason: str) -> None:
         self.seen[f"{self.name}: disk failed"] += 1
+        self.note(self.name, "disk failed")
         self.amqp.close_connections(Error("amqp:internal-error", f"the namespace cannot use its store: {reason}"))
         self.loop.call_later(RECOVERY_S, self._recover)
 

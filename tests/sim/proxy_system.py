@@ -19,7 +19,7 @@ from sim.proxy_loop import SimulatedLoop
 from twinbus.amqp.account import Account
 from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.broker.net.amqp_connection import AmqpConnection
-from twinbus.client.core import answers
+from twinbus.client.core import answers, schedule_tokens
 from twinbus.client.native.window import SendWindow
 from twinbus.transport.connection import NamespaceConnection
 
@@ -74,6 +74,7 @@ def simulated_system(loop: SimulatedLoop, seed: int) -> Iterator[None]:
         if id(value) in stand_ins
     ]
     dice, answers._dice = answers._dice, random.Random(f"{seed} dice")
+    tokens, schedule_tokens._numbers = schedule_tokens._numbers, count(1)
     others_dice = random.getstate()
     random.seed(f"{seed} other dice")
     for kind in KEPT_IN_SETS:
@@ -83,7 +84,7 @@ def simulated_system(loop: SimulatedLoop, seed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        answers._dice = dice
+        answers._dice, schedule_tokens._numbers = dice, tokens
         random.setstate(others_dice)
         for kind in KEPT_IN_SETS:
             del kind.__hash__

@@ -12,6 +12,7 @@ from sim.home_world import HomeWorld
 from sim.invariants import Violation
 from sim.kind_world import KindWorld
 from sim.pair_world import PairWorld
+from sim.proxy_world import ProxyWorld
 from sim.spool_world import SpoolWorld
 from sim.world import Parts, World
 
@@ -74,6 +75,15 @@ def run_spool_seed(seed: int, steps: int = CALLS) -> Outcome:
     return Outcome(seed, steps, "--spool ", problem, trace, Counter(world.seen))
 
 
+def run_proxy_seed(seed: int, steps: int = STEPS) -> Outcome:
+    """Simulate a proxy between applications and a pair until everything has come to rest and is received."""
+    world = ProxyWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.accounts.trace)
+    trace = (repr(world.proxy.options), *lines) if problem else ()
+    return Outcome(seed, steps, "--proxy ", problem, trace, world.seen)
+
+
 def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
     """Simulate a namespace whose entities forward to each other until everything has come to rest."""
     world = ForwardWorld(seed, parts)
@@ -123,6 +133,11 @@ def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | No
 def first_spool_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
     """The same for senders with a spool."""
     return next((outcome for seed in seeds if (outcome := run_spool_seed(seed, steps)).problem), None)
+
+
+def first_proxy_problem(seeds: Iterable[int], steps: int = STEPS) -> Outcome | None:
+    """The same for proxies."""
+    return next((outcome for seed in seeds if (outcome := run_proxy_seed(seed, steps)).problem), None)
 
 
 def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:

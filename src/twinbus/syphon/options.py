@@ -35,6 +35,11 @@ class Backoff:
         self.failures = 0
 
 
+ATTEMPT_S_MIN = 5.0
+"""The shortest attempt of a syphon inside a client. Its batches and peeks are larger than what callers send: with an
+attempt that is too short for them nothing would ever come home."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonOptions:
     """The defaults bring everything home as fast as possible."""

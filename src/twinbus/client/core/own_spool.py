@@ -13,6 +13,7 @@ from twinbus.spool.folder import SpoolDirectory
 from twinbus.spool.open_spool import Ways
 from twinbus.spool.spool import Spool
 from twinbus.syphon import Alert, SyphonOptions
+from twinbus.syphon.options import ATTEMPT_S_MIN
 
 if TYPE_CHECKING:
     from twinbus.client.core.client_state import ClientState
@@ -32,7 +33,7 @@ class OwnSpool:
 
     def __init__(self, state: ClientState, report: Report, call: Callable[[Callable[[], None]], None]) -> None:
         """`report` publishes an event; `call` does something where the client runs."""
-        options, rules = state.options, state.pair.rules
+        options, attempt_s = state.options, max(state.pair.rules.attempt_s, ATTEMPT_S_MIN)
         assert options.spool is not None
         assert isinstance(options.spool_max, int)
         self._report, self._call = report, call
@@ -43,9 +44,9 @@ class OwnSpool:
         self._bytes_max = options.spool_max
         self._ways = Ways(
             primary_name=state.pair.name,
-            primary=state.primary.dial(rules.attempt_s),
-            secondary=state.secondary.dial(rules.attempt_s),
-            options=SyphonOptions(ttl=options.ttl, attempt_s=rules.attempt_s, backoff_s=BACKOFF_S),
+            primary=state.primary.dial(attempt_s),
+            secondary=state.secondary.dial(attempt_s),
+            options=SyphonOptions(ttl=options.ttl, attempt_s=attempt_s, backoff_s=BACKOFF_S),
         )
         self._spool: Spool | None = None
 

@@ -19,6 +19,7 @@ from twinbus.pairing.ordering import Came
 from twinbus.pairing.pair import Pair
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
 from twinbus.syphon.depth_watch import BacklogSnapshot
+from twinbus.syphon.options import ATTEMPT_S_MIN
 from twinbus.syphon.queue_discovery import QueueDiscovery
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class OwnSyphon:
     """Everything a client's syphon is made of. Raises `OptionsError` where it could never connect."""
 
     def __init__(self, state: ClientState, on_alert: Callable[[Alert], None], on_broken: Broke) -> None:
-        attempt_s = state.pair.rules.attempt_s
+        attempt_s = max(state.pair.rules.attempt_s, ATTEMPT_S_MIN)
         self._dials: tuple[Dial, Dial] = state.primary.dial(attempt_s), state.secondary.dial(attempt_s)
         self._name = state.pair.name
         self._pair = state.pair
