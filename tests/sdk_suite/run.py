@@ -59,8 +59,8 @@ def page_with(results: list[Result], is_proxied: bool) -> str:
     """The page with these results in it. What the other kind of run has written there stays."""
     page = read_page(PAGE.read_text(encoding="utf-8"))
     if is_proxied:
-        return page.direct + through_proxy(results, page.statuses)
-    return written_page(RELEASE, results) + page.proxied
+        return page._replace(proxied=through_proxy(results, page.statuses)).text
+    return page._replace(direct=written_page(RELEASE, results)).text
 
 
 def fetched() -> Path:

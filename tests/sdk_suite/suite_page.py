@@ -97,11 +97,15 @@ class Page(NamedTuple):
     statuses: dict[str, str]
     """Of each test, without a proxy."""
 
+    @property
+    def text(self) -> str:
+        return f"{self.direct}\n{self.proxied}" if self.proxied else self.direct
+
 
 def read_page(text: str) -> Page:
     direct, title, proxied = text.partition(PROXY_TITLE)
     rows = [line.split(" | ") for line in direct.splitlines() if line.startswith("| `")]
-    return Page(direct, title + proxied, {row[0].strip("| `"): row[1] for row in rows})
+    return Page(direct.rstrip() + "\n", title + proxied, {row[0].strip("| `"): row[1] for row in rows})
 
 
 def through_proxy(results: list[Result], direct: dict[str, str]) -> str:
@@ -111,7 +115,7 @@ def through_proxy(results: list[Result], direct: dict[str, str]) -> str:
     comparison = "Every test has the same result as above."
     if rows:
         heads = ["| test | without | through the proxy | why |", "|---|---|---|---|"]
-        comparison = "\n".join(["All others have the same result as above:", "", *heads, *rows])
+        comparison = "\n".join(["All but these have the same result as above:", "", *heads, *rows])
     return PROXY_SECTION.format(title=PROXY_TITLE, summary=_summary(results), comparison=comparison)
 
 
