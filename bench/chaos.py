@@ -88,4 +88,5 @@ def count_and_exit(seed: int | None, variants: Sequence[Callable[[int, Path], Ac
     print(drawn(accounts))
     for account in accounts:
         if not account.is_fine:
-            sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, unexpected {account.unexpected[:10]}")
+            some = f"lost {account.lost[:10]}, unexpected {account.unexpected[:10]}"
+            sys.exit(f"chaos: not as promised, see the table; {some}")

@@ -142,11 +142,11 @@ class Chaos:
     async def _round(self, number: int, messages: int) -> None:
         """New messages, and somewhere in between the proxy is killed, maybe while namespaces are away."""
         away = self._chance.choice(SPELLS) if self._spool is not None else ()
-        for sender in self._senders:
-            sender.give([f"{number}-{count}" for count in range(messages // len(ENTITIES))])
+        self._give(f"{number}-before", messages // 2)
         await self._accepted(messages, 0.3)
         for name in away:
             await self._kill(name, self._namespaces[name].kill)
+        self._give(f"{number}-after", messages // 2)
         await self._accepted(messages, 0.4)
         if self._chance.random() < APPLICATION:
             self.account.kills["application"] += 1
@@ -162,6 +162,10 @@ class Chaos:
             if name != "proxy" or len(returns) > 1:
                 await asyncio.sleep(self._chance.uniform(0, 0.5))
         await self._wait(lambda: not any(sender.waiting for sender in self._senders), PROGRESS_S)
+
+    def _give(self, name: str, messages: int) -> None:
+        for sender in self._senders:
+            sender.give([f"{name}-{count}" for count in range(messages // len(ENTITIES))])
 
     async def _accepted(self, messages: int, share_max: float) -> None:
         """Until some part of this many messages was accepted, at most the share, or all there are."""
