@@ -45,6 +45,8 @@ FLOW_BYTES = 9 * 1_024
 """What one takes more that goes by a flow: measured."""
 ENVELOPE_BYTES = 8 * 1_024
 """A message that leaves this much of what a backlog queue takes at once can surely take the detour."""
+TURN_S = 1e-6
+"""From one send that is tried again to the next, at least."""
 _ALIAS = b"x-ms-"
 """How the names begin that the detour needs for itself."""
 
@@ -195,6 +197,8 @@ class EntitySends:
         """They wait for a link, or for sends that are tried again."""
         self._ahead = 0
         """Sends that are tried again."""
+        self._awake_at = 0.0
+        """When the last of them ends its pause: those that failed one after the other are tried again in that order."""
         self._is_opening = False
 
     # --- in ---
@@ -373,10 +377,14 @@ class EntitySends:
         self.load.bytes += FLOW_BYTES
         self.ports.start_flow(send, failure, epoch)
 
-    def asked(self, send: DirectSend, ask: Ask, at: float) -> None:
-        """Its flow asks for something: others wait only while it tries the primary again."""
+    def asked(self, send: DirectSend, ask: Ask, at: float) -> Ask:
+        """Its flow asks for something, and gets what is returned: others wait only while it tries the primary again."""
+        if isinstance(ask, Sleep) and send.is_ahead:
+            self._awake_at = max(self._awake_at + TURN_S, at + ask.seconds)
+            return Sleep(self._awake_at - at)
         if not isinstance(ask, ToPrimary | Sleep):
             self.let_pass(send, at)
+        return ask
 
     def answered(self, send: DirectSend, ask: Ask, answer: Answer, at: float) -> None:
         """Its flow gets this answer: a busy primary is waited for by each send alone."""

@@ -90,7 +90,7 @@ class SendFlows:
     # --- asks ---
 
     async def _perform(self, send: DirectSend, request: ArrivedMessages, ask: Ask) -> Answer:
-        send.sends.asked(send, ask, monotonic())
+        ask = send.sends.asked(send, ask, monotonic())
         answer = await self._perform_any(request, partial(self._to_primary, send.sends, request), ask)
         send.sends.answered(send, ask, answer, monotonic())
         return answer

@@ -140,6 +140,33 @@ def test_all_that_was_on_its_way_when_a_link_is_lost_is_tried_again_in_order() -
     assert scene.replies[later] == []
 
 
+def test_pauses_of_sends_that_failed_together_end_in_their_order() -> None:
+    scene = opened()
+    for name in (b"a", b"b", b"c"):
+        scene.send(name)
+    scene.window.lost(DOWN, scene.now)
+    ends = []
+    for (send, _), chosen_s in zip(scene.flows, (1.5, 0.2, 1.9), strict=True):
+        pause = scene.sends.asked(send, Sleep(chosen_s), scene.now)
+        assert isinstance(pause, Sleep)
+        ends.append(pause.seconds)
+    assert ends[0] == pytest.approx(1.5)
+    assert ends[0] < ends[1] < ends[2]
+    assert ends[2] == pytest.approx(1.9)
+
+
+def test_a_send_that_nobody_waits_for_pauses_as_long_as_it_chose() -> None:
+    scene = opened()
+    for name in (b"a", b"b"):
+        scene.send(name)
+    link, window = scene.links[0]
+    link.answer(window, scene.now, 1, outcome=rejected("amqp:internal-error"))
+    link.answer(window, scene.now, 2, outcome=rejected("com.microsoft:server-busy"))
+    (failing, _), (busy, _) = scene.flows
+    scene.sends.asked(failing, Sleep(1.5), scene.now)
+    assert scene.sends.asked(busy, Sleep(0.2), scene.now) == Sleep(0.2)
+
+
 def test_while_an_entity_is_failed_over_every_send_is_a_flow() -> None:
     scene = opened()
     scene.pair.feed(scene.entity, FailoverForced(scene.now, scene.entity.epoch, "drill"))
