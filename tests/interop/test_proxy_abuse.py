@@ -14,12 +14,17 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sections import encode_message
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Symbol
 from twinbus.broker.auth.access_rules import AccessRule
+from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.operations import Right
+from twinbus.client.reporting.status import EntityState
+from twinbus.proxy.upstream import TOO_MANY
 from twinbus.testing import LocalNamespace
 
 KEY = "the-key-of-the-proxy"
@@ -30,6 +35,7 @@ ENTITIES = {
                 "Name": "local",
                 "Queues": [
                     {"Name": "orders", "Properties": {}},
+                    {"Name": "more-orders", "Properties": {}},
                     {"Name": "sessions", "Properties": {"RequiresSession": True}},
                 ],
                 "Topics": [],
@@ -92,5 +98,42 @@ def test_a_path_that_the_primary_might_read_as_another_one_is_refused(proxy: Loc
         token = js_token(audience, "RootManageSharedAccessKey", KEY, int(time.time()) + 3600)
         assert client.put_token(token, audience) == 202
         for answer in (client.receiver(path), client.sender(path), client.sender(f"{path}/$management")):
+            assert isinstance(answer, Error)
+            assert answer.condition == "com.microsoft:argument-error", answer
+
+
+def test_whoever_invents_names_spoils_nothing_for_others(proxy: LocalProxy) -> None:
+    """Each name needs a token at the primary, which takes a thousand on a connection; senders share one."""
+    with (
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as inventor,
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as other,
+    ):
+        used_before = other.sender("orders")
+        assert isinstance(used_before, SendingLink)
+        for number in range(CLAIMS_MAX + 10):
+            answer = inventor.sender(f"invented-{number}")
+            assert isinstance(answer, Error)
+            assert answer.condition == "amqp:not-found", answer
+        used_now = other.sender("more-orders")
+        assert isinstance(used_now, SendingLink)
+        for link in (used_before, used_now):
+            assert other.send(link, encode_message(data=b"x")) == ACCEPTED
+    status = proxy.server.status()
+    assert [entity.state for entity in status.entities] == [EntityState.HEALTHY] * 2, status
+
+
+def test_a_connection_that_asks_for_invented_names_is_refused_more_and_served_on(proxy: LocalProxy) -> None:
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for number in range(CLAIMS_MAX):
+            assert isinstance(client.sender(f"invented-{number}/$management"), Error)
+        refused = client.receiver("more-orders")
+        assert isinstance(refused, Error)
+        assert (refused.condition, refused.description) == ("amqp:resource-limit-exceeded", TOO_MANY.text)
+        assert isinstance(client.sender("orders"), SendingLink)
+
+
+def test_a_path_of_any_length_is_no_path(proxy: LocalProxy) -> None:
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for answer in (client.receiver("x" * 2_000), client.sender("x" * 2_000)):
             assert isinstance(answer, Error)
             assert answer.condition == "com.microsoft:argument-error", answer

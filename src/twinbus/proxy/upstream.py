@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.operations import ReceiveMode
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.upstream_port import ReceiverTerms
@@ -30,6 +31,10 @@ RETRY_S = 0.25
 """The pause before another attempt to reach a primary that refused a connection."""
 REQUEST_S = 60.0
 """How long a request may take: official clients wait as long."""
+TOO_MANY = Failure(
+    FailureKind.FULL, f"a connection can be used for at most {CLAIMS_MAX} entities", "amqp:resource-limit-exceeded"
+)
+"""Our own namespaces take as many tokens from a connection; each entity needs one."""
 
 
 class UpstreamConnections:
@@ -71,7 +76,7 @@ class UpstreamConnections:
                 wait_s=terms.wait_ms / 1000,
             )
 
-        self._of(link.connection).start(open_link, on_result, handler)
+        self._of(link.connection).start(terms.path, open_link, on_result, handler)
 
     def give_up(self, connection: int, handler: LinkHandler) -> None:
         found = self._connections.get(connection)
@@ -87,13 +92,13 @@ class UpstreamConnections:
         async def find(upstream: NamespaceConnection) -> None:
             await upstream.find_management(path)
 
-        self._of(connection).start(find, on_result)
+        self._of(connection).start(path, find, on_result)
 
     def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
         async def exchange(upstream: NamespaceConnection) -> bytes:
             return await upstream.exchange(path, payload, REQUEST_S)
 
-        self._of(connection).start(exchange, on_result)
+        self._of(connection).start(path, exchange, on_result)
 
     def pause(self, connection: int) -> None:
         if connection in self._connections:
@@ -149,15 +154,16 @@ class _ApplicationConnection:
 
     def start(
         self,
+        path: str,
         act: Callable[[NamespaceConnection], Coroutine[Any, Any, R]],
         on_result: Callable[[R | Failure], None],
         handler: LinkHandler | None = None,
     ) -> None:
-        """Do this on the connection, which is opened if there is none, and report what it came to.
+        """Do this with an entity on the connection, which is opened if there is none, and report what it came to.
 
         `handler`: of the link that is opened by it, for `give_up`.
         """
-        task = asyncio.get_running_loop().create_task(self._run(act, on_result))
+        task = asyncio.get_running_loop().create_task(self._run(path, act, on_result))
         self._tasks[task] = handler
         task.add_done_callback(self._done)
 
@@ -166,11 +172,12 @@ class _ApplicationConnection:
             task.cancel()
 
     async def _run(
-        self, act: Callable[[NamespaceConnection], Awaitable[R]], on_result: Callable[[R | Failure], None]
+        self, path: str, act: Callable[[NamespaceConnection], Awaitable[R]], on_result: Callable[[R | Failure], None]
     ) -> None:
         result: R | Failure
         try:
-            result = await act(await self._connected())
+            connection = await self._connected()
+            result = await act(connection) if connection.has_room_for(path, CLAIMS_MAX) else TOO_MANY
         except ConnectionFailed as error:
             result = error.failure
         on_result(result)
