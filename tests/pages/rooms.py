@@ -155,13 +155,19 @@ ROOMS = (
             "plain_text proxy transport"
         ),
     ),
-    Room("proxy.admin_documents", "host names in administration documents", "broker proxy.atom_places", is_pure=True),
+    Room(
+        "proxy.admin_documents",
+        "host names in administration documents",
+        "broker proxy.atom_places proxy.entity_paths",
+        is_pure=True,
+    ),
+    Room("proxy.entity_paths", "paths that everybody reads the same way", is_pure=True),
     Room("proxy.atom_places", "addresses and keys in ATOM documents", "broker.admin", is_pure=True),
     Room("proxy.readiness", "whether there is a place for messages", "client.reporting", is_pure=True),
     Room(
         "proxy.relay",
         "receivers and requests, passed on to the primary",
-        "amqp broker.links broker.operations pairing proxy.upstream_port transport.link_handler",
+        "amqp broker.links broker.operations pairing proxy.entity_paths proxy.upstream_port transport.link_handler",
         is_pure=True,
     ),
     Room(

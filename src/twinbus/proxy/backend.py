@@ -18,6 +18,11 @@ from twinbus.proxy.relay import Relay
 _SCHEDULE, _CANCEL = "schedule-message", "cancel-scheduled-message"
 
 
+REQUESTS_AT_ONCE = 256
+"""Of one application. Many, because they share a connection with what is sent: a primary that answers none of them must
+not hold that up. What they take is bounded by `kept_bytes`, too."""
+
+
 class Sends(Protocol):
     """Where messages go that applications send. See `Backend` for what the parts mean."""
 
@@ -51,6 +56,7 @@ class ProxyBackend:
     """Implements `Backend`."""
 
     def __init__(self, sends: Sends, relay: Relay) -> None:
+        self.requests_at_once = REQUESTS_AT_ONCE
         self._sends = sends
         self._relay = relay
         self.open_receiver = relay.open_receiver
@@ -61,6 +67,7 @@ class ProxyBackend:
         self.close_receiver = relay.close_receiver
         self.settle = relay.settle
         self.find_entity = relay.find_entity
+        self.kept_bytes = relay.kept_bytes
         self.close_connection = relay.close_connection
         self.messages_per_send = sends.messages_per_send
         self.open_sender = sends.open_sender

@@ -129,6 +129,11 @@ class NamespaceConnection:
         remote = self._connection.remote_open
         return frozenset() if remote is None else frozenset(map(str, remote.offered_capabilities or ()))
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer has not taken; `after_events` is called when much of it has gone."""
+        return self._stream.unsent_bytes
+
     def has_room_for(self, path: str, tokens_max: int = TOKENS_MAX) -> bool:
         """Whether it should be used for this entity, too; where it should not, open another one."""
         return self._tokens.has(path) or self._tokens.count < tokens_max
