@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from twinbus.broker.links.backend import ReadTransfer
@@ -51,6 +52,9 @@ class Sends(Protocol):
     def cancel_refusal(self, request: Request) -> bytes | None:
         """The response if what a request wants cancelled cannot be; None: the primary is to be asked."""
 
+    def cancelled(self, path: str, request: Request, response: bytes) -> None:
+        """The primary has answered a request to cancel messages."""
+
 
 class ProxyBackend:
     """Implements `Backend`."""
@@ -97,4 +101,10 @@ class ProxyBackend:
             if refusal is not None:
                 on_response(refusal)
                 return
+            self._relay.request(path, request, connection, now_ms, partial(self._cancelled, path, request, on_response))
+            return
         self._relay.request(path, request, connection, now_ms, on_response)
+
+    def _cancelled(self, path: str, request: Request, on_response: Callable[[bytes], None], response: bytes) -> None:
+        self._sends.cancelled(path, request, response)
+        on_response(response)
