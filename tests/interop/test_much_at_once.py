@@ -15,7 +15,8 @@ from twinbus.amqp.outcomes import Accepted
 from twinbus.amqp.sasl import PLAIN, ClientSasl
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long
-from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE
+from twinbus.broker.core.namespace_backend import REQUESTS_AT_ONCE
+from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE
 from twinbus.broker.message import BATCH_FORMAT
 from twinbus.connection_string import ConnectionString
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -14,12 +15,18 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Symbol
 from twinbus.broker.auth.access_rules import AccessRule
+from twinbus.broker.auth.claims import CLAIMS_MAX
+from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
 from twinbus.broker.operations import Right
+from twinbus.client.reporting.status import EntityState
+from twinbus.proxy.upstream import REQUEST_S, TOO_MANY
 from twinbus.testing import LocalNamespace
 
 KEY = "the-key-of-the-proxy"
@@ -30,6 +37,7 @@ ENTITIES = {
                 "Name": "local",
                 "Queues": [
                     {"Name": "orders", "Properties": {}},
+                    {"Name": "more-orders", "Properties": {}},
                     {"Name": "sessions", "Properties": {"RequiresSession": True}},
                 ],
                 "Topics": [],
@@ -94,3 +102,120 @@ def test_a_path_that_the_primary_might_read_as_another_one_is_refused(proxy: Loc
         for answer in (client.receiver(path), client.sender(path), client.sender(f"{path}/$management")):
             assert isinstance(answer, Error)
             assert answer.condition == "com.microsoft:argument-error", answer
+
+
+def test_whoever_invents_names_spoils_nothing_for_others(proxy: LocalProxy) -> None:
+    """Each name needs a token at the primary, which takes a thousand on a connection; senders share one."""
+    with (
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as inventor,
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as other,
+    ):
+        used_before = other.sender("orders")
+        assert isinstance(used_before, SendingLink)
+        for number in range(CLAIMS_MAX + 10):
+            answer = inventor.sender(f"invented-{number}")
+            assert isinstance(answer, Error)
+            assert answer.condition == "amqp:not-found", answer
+        used_now = other.sender("more-orders")
+        assert isinstance(used_now, SendingLink)
+        for link in (used_before, used_now):
+            assert other.send(link, encode_message(data=b"x")) == ACCEPTED
+    status = proxy.server.status()
+    assert [entity.state for entity in status.entities] == [EntityState.HEALTHY] * 2, status
+
+
+def test_a_connection_that_asks_for_invented_names_is_refused_more_and_served_on(proxy: LocalProxy) -> None:
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for number in range(CLAIMS_MAX):
+            assert isinstance(client.sender(f"invented-{number}/$management"), Error)
+        refused = client.receiver("more-orders")
+        assert isinstance(refused, Error)
+        assert (refused.condition, refused.description) == ("amqp:resource-limit-exceeded", TOO_MANY.text)
+        assert isinstance(client.sender("orders"), SendingLink)
+
+
+def test_a_path_of_any_length_is_no_path(proxy: LocalProxy) -> None:
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for answer in (client.receiver("x" * 2_000), client.sender("x" * 2_000)):
+            assert isinstance(answer, Error)
+            assert answer.condition == "com.microsoft:argument-error", answer
+
+
+def ask_in_vain(asking: SendingLink, count: int, size: int = 0) -> None:
+    for number in range(count):
+        request = encode_message(
+            properties={PropertyField.MESSAGE_ID: f"request-{number}"},
+            application_properties={"operation": "com.microsoft:peek-message", "padding": "x" * size},
+            value={"from-sequence-number": 1, "message-count": 1},
+        )
+        asking.send(request, tag=number.to_bytes(4), settled=True)
+
+
+def kept(proxy: LocalProxy) -> int:
+    async def count() -> int:
+        upstream = proxy.server._upstream
+        assert upstream is not None
+        return max([upstream.kept_bytes(connection) for connection in upstream._connections], default=0)
+
+    return proxy.ask(count())
+
+
+def charged(proxy: LocalProxy) -> int:
+    """What all applications together have in memory, as it is counted."""
+
+    async def count() -> int:
+        amqp = proxy.server._amqp
+        assert amqp is not None
+        return sum([each._accepted.account.held for each in amqp.connections])
+
+    return proxy.ask(count())
+
+
+@pytest.fixture
+def silenced(tmp_path: Path) -> Iterator[tuple[LocalProxy, LocalNamespace]]:
+    """A proxy, and its primary, which can be silenced; then the first failure of a send is an outage."""
+    entities = tmp_path / "entities.json"
+    entities.write_text(json.dumps(ENTITIES))
+    with (
+        LocalNamespace("local", entities=entities) as primary,
+        LocalNamespace("backup") as secondary,
+        LocalProxy(
+            primary.connection_string,
+            secondary.connection_string,
+            key=KEY,
+            failover_interval=timedelta(0),
+            attempt_timeout=timedelta(seconds=1),
+            backlog_queue_count=1,
+        ) as running,
+    ):
+        yield running, primary
+
+
+def test_requests_that_the_primary_does_not_answer_hold_up_no_send(
+    silenced: tuple[LocalProxy, LocalNamespace],
+) -> None:
+    proxy, primary = silenced
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        orders, asking = client.sender("orders"), client.sender("orders/$management")
+        assert isinstance(orders, SendingLink)
+        assert isinstance(asking, SendingLink)
+        primary.faults.add("unreachable", how="silent")
+        ask_in_vain(asking, 50)
+        began = time.monotonic()
+        assert client.send(orders, encode_message(data=b"x")) == ACCEPTED
+        assert time.monotonic() - began < REQUEST_S / 2
+
+
+def test_what_a_primary_does_not_take_is_not_piled_up(silenced: tuple[LocalProxy, LocalNamespace]) -> None:
+    proxy, primary = silenced
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        asking = client.sender("orders/$management")
+        assert isinstance(asking, SendingLink)
+        primary.faults.add("unreachable", how="silent")
+        with contextlib.suppress(TimeoutError):
+            for _ in range(200):
+                ask_in_vain(asking, 1, 250_000)
+                client._exchange(time.monotonic() + 0.01)
+        wait_until(lambda: kept(proxy) > KEPT_BYTES_MAX // 2, 5.0)
+        assert kept(proxy) < 2 * KEPT_BYTES_MAX
+        assert charged(proxy) >= kept(proxy)

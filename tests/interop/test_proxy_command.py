@@ -318,6 +318,12 @@ class Web(socketserver.BaseRequestHandler):
         self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
+class OlderAmqp(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(8)
+        self.request.sendall(b"AMQP\x00\x00\x09\x01")
+
+
 @contextmanager
 def serving(handler: type[socketserver.BaseRequestHandler]) -> Iterator[int]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
@@ -330,7 +336,7 @@ def serving(handler: type[socketserver.BaseRequestHandler]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-@pytest.mark.parametrize("handler", [Mail, Web])
+@pytest.mark.parametrize("handler", [Mail, Web, OlderAmqp])
 @pytest.mark.parametrize("ending", ["UseDevelopmentEmulator=true", ""])
 def test_what_is_no_service_bus_is_said_at_once(
     pair: NamespacePair,
@@ -343,8 +349,8 @@ def test_what_is_no_service_bus_is_said_at_once(
         text = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;TwinbusNamespace=other;{ending}"
         code, line = failure(capsys, *sides(pair, **{side: text}))
     assert (code, "other" in line) == (1, True), line
-    if side == "primary":
-        assert "does not answer as a Service Bus namespace does" in line
+    assert f"the {side} other" in line
+    assert "does not answer as a Service Bus namespace does" in line
 
 
 def test_a_certificate_that_is_not_trusted_is_said(pair: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:

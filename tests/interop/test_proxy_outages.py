@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from outages import OUTAGES, SILENCE, attempt_for, heal
@@ -144,3 +145,23 @@ def test_the_primary_may_be_down_when_the_proxy_starts(harness: PairHarness) -> 
         assert proxied.send(arrival("home")) == Done()
     assert harness.primary.texts(harness.orders) == ["home"]
     assert harness.backlog_texts() == ["saved"]
+
+
+def test_with_a_spool_nothing_is_refused_while_both_are_down_and_all_of_it_comes_home(
+    harness: PairHarness, tmp_path: Path
+) -> None:
+    with Proxied(harness, attempt_timeout=SILENCE, spool=tmp_path) as proxied:
+        assert proxied.send(arrival("before")) == Done()
+        for namespace in (harness.primary, harness.secondary):
+            namespace.break_("unreachable", how="refuse")
+        assert proxied.send(arrival("one")) == Done()
+        assert proxied.send(arrival("two"), arrival("three")) == Done()
+        spool = proxied.call(proxied.sends.status).spool
+        assert spool is not None
+        assert spool.messages == 3
+        harness.primary.heal()
+        proxied.wait_for("spool_home")
+        proxied.wait_for("recovered")
+    assert sorted(harness.primary.texts(harness.orders)) == ["before", "one", "three", "two"]
+    harness.secondary.heal()
+    assert harness.backlog_texts() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from twinbus.broker.links.backend import ReadTransfer
@@ -16,6 +17,11 @@ from twinbus.broker.operations import (
 from twinbus.proxy.relay import Relay
 
 _SCHEDULE, _CANCEL = "schedule-message", "cancel-scheduled-message"
+
+
+REQUESTS_AT_ONCE = 256
+"""Of one application. Many, because they share a connection with what is sent: a primary that answers none of them must
+not hold that up. What they take is bounded by `kept_bytes`, too."""
 
 
 class Sends(Protocol):
@@ -46,11 +52,15 @@ class Sends(Protocol):
     def cancel_refusal(self, request: Request) -> bytes | None:
         """The response if what a request wants cancelled cannot be; None: the primary is to be asked."""
 
+    def cancelled(self, path: str, request: Request, response: bytes) -> None:
+        """The primary has answered a request to cancel messages."""
+
 
 class ProxyBackend:
     """Implements `Backend`."""
 
     def __init__(self, sends: Sends, relay: Relay) -> None:
+        self.requests_at_once = REQUESTS_AT_ONCE
         self._sends = sends
         self._relay = relay
         self.open_receiver = relay.open_receiver
@@ -61,6 +71,7 @@ class ProxyBackend:
         self.close_receiver = relay.close_receiver
         self.settle = relay.settle
         self.find_entity = relay.find_entity
+        self.kept_bytes = relay.kept_bytes
         self.close_connection = relay.close_connection
         self.messages_per_send = sends.messages_per_send
         self.open_sender = sends.open_sender
@@ -90,4 +101,10 @@ class ProxyBackend:
             if refusal is not None:
                 on_response(refusal)
                 return
+            self._relay.request(path, request, connection, now_ms, partial(self._cancelled, path, request, on_response))
+            return
         self._relay.request(path, request, connection, now_ms, on_response)
+
+    def _cancelled(self, path: str, request: Request, on_response: Callable[[bytes], None], response: bytes) -> None:
+        self._sends.cancelled(path, request, response)
+        on_response(response)

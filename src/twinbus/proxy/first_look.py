@@ -1,6 +1,6 @@
-"""The first look at the primary, when a proxy starts: what is configured wrong is said at once.
+"""The first look at both namespaces, when a proxy starts: what is configured wrong is said at once.
 
-A primary that is down is no reason not to start: that is when a proxy is needed. One that answers and is no Service
+One that is down is no reason not to start: that is when a proxy is needed. One that answers and is no Service
 Bus, or refuses the credential, will not get better by itself.
 """
 
@@ -26,17 +26,28 @@ async def look_at_primary(primary: Namespace, attempt_s: float, entity: str | No
         async with NamespaceConnection(primary.dial(attempt_s), attempt_s=attempt_s) as connection:
             await connection.log_in(entity or "")
     except ConnectionFailed as error:
-        problem = _lasting_problem(error.failure, entity)
+        problem = _lasting_problem(error.failure)
+        if error.failure.kind is FailureKind.UNAUTHORISED:
+            hint = "" if entity else " (if the key is for some entities only, name one of them with --entities)"
+            problem = f"refuses the credential: {error.failure.text}{hint}"
         if problem is not None:
             raise PairingError(f"the primary {primary.host_label} at {primary.address} {problem}") from None
         return str(error.failure)
     return None
 
 
-def _lasting_problem(failure: Failure, entity: str | None) -> str | None:
-    if failure.kind is FailureKind.UNAUTHORISED:
-        hint = "" if entity else " (if the key is for some entities only, name one of them with --entities)"
-        return f"refuses the credential: {failure.text}{hint}"
+async def look_at_secondary(secondary: Namespace, attempt_s: float) -> None:
+    """Connect; pairing looks at everything else. Raises `PairingError` if waiting will not help."""
+    try:
+        async with NamespaceConnection(secondary.dial(attempt_s), attempt_s=attempt_s):
+            pass
+    except ConnectionFailed as error:
+        problem = _lasting_problem(error.failure)
+        if problem is not None:
+            raise PairingError(f"the secondary {secondary.host_label} at {secondary.address} {problem}") from None
+
+
+def _lasting_problem(failure: Failure) -> str | None:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not trusted: {failure.error.verify_message}"
     if isinstance(failure.error, ssl.SSLError):

@@ -9,6 +9,7 @@ entities and numbers, no contents.
 
 from __future__ import annotations
 
+import os
 from typing import Protocol
 
 from aiohttp import web
@@ -53,7 +54,7 @@ class MetricsPort:
             await web.TCPSite(self._runner, self._host, self._port).start()
         except OSError as error:
             await self._runner.cleanup()
-            text = error.strerror or str(error)
+            text = os.strerror(error.errno) if error.errno else str(error)
             raise TwinbusError(f"--metrics: cannot listen on {self._host}:{self._port}: {text}") from None
 
     async def stop(self) -> None:

@@ -203,6 +203,9 @@ class Relay:
 
         self._upstream.request(connection, path, request.payload, responded)
 
+    def kept_bytes(self, connection: int) -> int:
+        return self._upstream.kept_bytes(connection)
+
     def close_connection(self, connection: int, now_ms: int) -> None:
         self._upstream.close(connection)
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 from weakref import ref
@@ -45,6 +46,7 @@ from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, Load
 from twinbus.proxy.refusals import STOPPING, NotStored, not_stored
 from twinbus.proxy.schedules import ScheduleRequest, read_schedule, refused_cancellation, scheduled_response
 from twinbus.proxy.send_flows import SendFlows
+from twinbus.transport.requests import read_response
 
 LOGGER = logging.getLogger("twinbus.proxy")
 
@@ -289,10 +291,14 @@ class ProxySends:
         """The response to a request to cancel messages of which some lie in a backlog; None: relay it."""
         return refused_cancellation(request)
 
-    def cancelled(self, path: str, request: Request) -> None:
-        """A request to cancel messages was carried out by the primary: the ledger hears of it."""
-        if self.recorder is not None:
-            self.recorder.cancelled(path, read_sequences(request.body))
+    def cancelled(self, path: str, request: Request, response: bytes) -> None:
+        """The primary has answered a request to cancel messages: if they are, the ledger hears of it."""
+        if self.recorder is None:
+            return
+        with suppress(NamespaceError, AmqpError):  # what cannot be read was not carried out
+            if read_response(response).is_ok:
+                entity = self._pair.find(checked_path(path))
+                self.recorder.cancelled(path if entity is None else entity.path, read_sequences(request.body))
 
     # --- ports of `EntitySends` ---
 

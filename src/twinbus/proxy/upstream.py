@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.operations import ReceiveMode
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.upstream_port import ReceiverTerms
@@ -30,6 +31,12 @@ RETRY_S = 0.25
 """The pause before another attempt to reach a primary that refused a connection."""
 REQUEST_S = 60.0
 """How long a request may take: official clients wait as long."""
+TASK_BYTES = 8 * 1_024
+"""What a request takes beside its bytes, or a link that is being opened."""
+TOO_MANY = Failure(
+    FailureKind.FULL, f"a connection can be used for at most {CLAIMS_MAX} entities", "amqp:resource-limit-exceeded"
+)
+"""Our own namespaces take as many tokens from a connection; each entity needs one."""
 
 
 class UpstreamConnections:
@@ -71,7 +78,7 @@ class UpstreamConnections:
                 wait_s=terms.wait_ms / 1000,
             )
 
-        self._of(link.connection).start(open_link, on_result, handler)
+        self._of(link.connection).start(terms.path, open_link, on_result, handler)
 
     def give_up(self, connection: int, handler: LinkHandler) -> None:
         found = self._connections.get(connection)
@@ -87,13 +94,17 @@ class UpstreamConnections:
         async def find(upstream: NamespaceConnection) -> None:
             await upstream.find_management(path)
 
-        self._of(connection).start(find, on_result)
+        self._of(connection).start(path, find, on_result)
 
     def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
         async def exchange(upstream: NamespaceConnection) -> bytes:
             return await upstream.exchange(path, payload, REQUEST_S)
 
-        self._of(connection).start(exchange, on_result)
+        self._of(connection).start(path, exchange, on_result, size=len(payload))
+
+    def kept_bytes(self, connection: int) -> int:
+        found = self._connections.get(connection)
+        return 0 if found is None else found.kept_bytes
 
     def pause(self, connection: int) -> None:
         if connection in self._connections:
@@ -129,6 +140,14 @@ class UpstreamConnections:
         return found
 
 
+class _Work(NamedTuple):
+    """Something that is under way at the primary."""
+
+    handler: LinkHandler | None
+    """Of the link that is opened by it."""
+    kept_bytes: int
+
+
 class _ApplicationConnection:
     """What one connection of an application has at the primary."""
 
@@ -140,44 +159,54 @@ class _ApplicationConnection:
         self._shared = SharedConnection(
             lambda: NamespaceConnection(dial, attempt_s=attempt_s, clock=clock, after_events=after_events)
         )
-        self._tasks: dict[asyncio.Task[None], LinkHandler | None] = {}
+        self._tasks: dict[asyncio.Task[None], _Work] = {}
+        self._task_bytes = 0
         self._is_reading = True
 
     @property
     def connection(self) -> NamespaceConnection | None:
         return self._shared.current
 
+    @property
+    def kept_bytes(self) -> int:
+        connection = self.connection
+        return self._task_bytes + (0 if connection is None else connection.unsent_bytes)
+
     def start(
         self,
+        path: str,
         act: Callable[[NamespaceConnection], Coroutine[Any, Any, R]],
         on_result: Callable[[R | Failure], None],
         handler: LinkHandler | None = None,
+        size: int = 0,
     ) -> None:
-        """Do this on the connection, which is opened if there is none, and report what it came to.
+        """Do this with an entity on the connection, which is opened if there is none, and report what it came to.
 
-        `handler`: of the link that is opened by it, for `give_up`.
+        `handler`: of the link that is opened by it, for `give_up`; `size`: bytes that are kept until it is done.
         """
-        task = asyncio.get_running_loop().create_task(self._run(act, on_result))
-        self._tasks[task] = handler
+        task = asyncio.get_running_loop().create_task(self._run(path, act, on_result))
+        work = self._tasks[task] = _Work(handler, TASK_BYTES + size)
+        self._task_bytes += work.kept_bytes
         task.add_done_callback(self._done)
 
     def give_up(self, handler: LinkHandler) -> None:
-        for task in [task for task, opened in self._tasks.items() if opened is handler]:
+        for task in [task for task, work in self._tasks.items() if work.handler is handler]:
             task.cancel()
 
     async def _run(
-        self, act: Callable[[NamespaceConnection], Awaitable[R]], on_result: Callable[[R | Failure], None]
+        self, path: str, act: Callable[[NamespaceConnection], Awaitable[R]], on_result: Callable[[R | Failure], None]
     ) -> None:
         result: R | Failure
         try:
-            result = await act(await self._connected())
+            connection = await self._connected()
+            result = await act(connection) if connection.has_room_for(path, CLAIMS_MAX) else TOO_MANY
         except ConnectionFailed as error:
             result = error.failure
         on_result(result)
         self._after_events()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
+        self._task_bytes -= self._tasks.pop(task).kept_bytes
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a link to the primary failed", exc_info=error)
 

@@ -57,6 +57,9 @@ class Upstream(Protocol):
     def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
         """Send an encoded request to the entity's `$management`; the response has the id of the request."""
 
+    def kept_bytes(self, connection: int) -> int:
+        """What is kept for a connection until the primary takes it or answers."""
+
     def pause(self, connection: int) -> None:
         """Read nothing from the primary on this connection for now."""
 

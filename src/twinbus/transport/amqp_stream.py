@@ -46,6 +46,15 @@ class AmqpStream(asyncio.Protocol):
             self._on_events(events)
         self.flush()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Output that the peer has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        """The peer has taken much of what waited: whoever waits for that is among those who wait for events."""
+        self._on_events([])
+
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()

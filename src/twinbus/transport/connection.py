@@ -57,6 +57,8 @@ _ABOUT_OTHER_MESSAGES = (DispositionArrived, CreditChanged)
 """Events that may be handled before messages that came before them."""
 IDLE_MS = 60_000
 LINKS_PER_SESSION = 200
+TOKENS_MAX = 500
+"""Entities that one connection should be used for: a namespace takes a limited number of tokens from each."""
 _LIMITS = ConnectionLimits(
     frame_bytes_max=1024 * 1024,
     incoming_window=20_000,
@@ -126,6 +128,15 @@ class NamespaceConnection:
         """The capabilities that the peer offered when it opened."""
         remote = self._connection.remote_open
         return frozenset() if remote is None else frozenset(map(str, remote.offered_capabilities or ()))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer has not taken; `after_events` is called when much of it has gone."""
+        return self._stream.unsent_bytes
+
+    def has_room_for(self, path: str, tokens_max: int = TOKENS_MAX) -> bool:
+        """Whether it should be used for this entity, too; where it should not, open another one."""
+        return self._tokens.has(path) or self._tokens.count < tokens_max
 
     def has_heard_since(self, moment_ms: int) -> bool:
         """Whether the peer has sent anything since then, by the clock of this connection."""
@@ -368,11 +379,16 @@ class NamespaceConnection:
 
     async def _request_link(self, address: str) -> RequestLink:
         # Concurrent requests share one link: a namespace allows few links to a peer that has put no token yet.
-        async with self._request_locks.setdefault(address, asyncio.Lock()):
-            link = self._request_links.get(address)
-            if link is None or not link.is_open:
-                link = await self._open_request_link(address)
-        return link
+        lock = self._request_locks.setdefault(address, asyncio.Lock())
+        try:
+            async with lock:
+                link = self._request_links.get(address)
+                if link is None or not link.is_open:
+                    link = await self._open_request_link(address)
+            return link
+        finally:
+            if not lock.locked():  # names can be invented without end
+                self._request_locks.pop(address, None)
 
     async def _open_request_link(self, address: str) -> RequestLink:
         session, handler = self._session("requests"), RequestLink(address, self.flush, self._attempt_s, self._name)

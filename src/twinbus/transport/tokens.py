@@ -35,13 +35,26 @@ class TokenRenewer:
         """By path, held while its token is put; other paths do not wait for it."""
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def count(self) -> int:
+        """Entities that the connection has a token for, or soon has."""
+        return len(self._renew_at) + len(self._locks)
+
+    def has(self, path: str) -> bool:
+        return path in self._renew_at or path in self._locks
+
     async def provide(self, path: str) -> None:
         """Make sure that the connection has a token for this entity. Raises `ConnectionFailed`."""
         if path in self._renew_at:
             return
-        async with self._locks.setdefault(path, asyncio.Lock()):
-            if path not in self._renew_at:
-                await self._put_one(path)
+        lock = self._locks.setdefault(path, asyncio.Lock())
+        try:
+            async with lock:
+                if path not in self._renew_at:
+                    await self._put_one(path)
+        finally:
+            if not lock.locked():  # names can be invented without end; at worst a token is put twice
+                self._locks.pop(path, None)
         if self._task is None:
             self._task = asyncio.create_task(self._renew_all(), name=f"{self._name}-tokens")
             self._task.add_done_callback(self._log_error)
@@ -87,8 +100,7 @@ class TokenRenewer:
                 await asyncio.sleep(min(delay_s, 60.0))  # in steps: the clock may be set, and paths may be added
                 continue
             try:
-                async with self._locks.setdefault(path, asyncio.Lock()):
-                    await self._put_one(path)
+                await self._put_one(path)
             except ConnectionFailed:
                 # If it keeps failing, the server detaches the links and says why.
                 self._renew_at[path] = time.time() + _RETRY_S

@@ -138,6 +138,9 @@ class PlayedPrimary:
         self.asked.append((connection, path, payload))
         self.waiting.append(on_result)
 
+    def kept_bytes(self, connection: int) -> int:
+        return 0
+
     def pause(self, connection: int) -> None:
         self.is_reading = False
 

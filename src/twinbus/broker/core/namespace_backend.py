@@ -52,6 +52,9 @@ from twinbus.broker.operations import (
 )
 from twinbus.broker.ops.meter import Meter, Metered
 
+REQUESTS_AT_ONCE = 4
+"""Of one peer; the next one is read when one of them is answered."""
+
 
 class NamespaceBackend:
     """Implements `Backend`."""
@@ -78,6 +81,13 @@ class NamespaceBackend:
                 self._meter.count(Metered.FORWARD, path, size)
             case _:
                 assert_never(notice)
+
+    @property
+    def requests_at_once(self) -> int:
+        return REQUESTS_AT_ONCE
+
+    def kept_bytes(self, connection: int) -> int:
+        return 0
 
     @property
     def unwritten_bytes(self) -> int:

@@ -141,6 +141,10 @@ class Backend(Protocol):
 
     # --- requests to `<entity>/$management` ---
 
+    @property
+    def requests_at_once(self) -> int:
+        """Requests of one connection that are under way; before one of them is answered, nothing more is read."""
+
     def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
         """Ask whether an entity exists: then requests of this connection can be sent to it."""
 
@@ -159,6 +163,9 @@ class Backend(Protocol):
         """
 
     # --- connections ---
+
+    def kept_bytes(self, connection: int) -> int:
+        """What is kept for a connection until somebody else takes it, beside what it sends; usually 0."""
 
     def close_connection(self, connection: int, now_ms: int) -> None:
         """The connection is gone; its receivers were closed before. Also called for one that asked for nothing."""

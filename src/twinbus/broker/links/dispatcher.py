@@ -37,10 +37,10 @@ from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
 from twinbus.broker.message import BATCH_FORMAT
 from twinbus.errors import Unauthorized
 
-REQUESTS_AT_ONCE = 4
-"""Of one peer; the next one is read when one of them is answered."""
 MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then the rest waits until some are."""
+KEPT_BYTES_MAX = 4 * 1024 * 1024
+"""For one peer that others do not take; then the rest waits until they do."""
 SMALL_AT_ONCE, SMALL_BYTES = 16, 4 * 1024
 """As many messages of this size are taken without looking whether it is enough."""
 
@@ -101,15 +101,21 @@ class LinkDispatcher:
         return self._incoming.unwritten_bytes
 
     @property
+    def kept_bytes(self) -> int:
+        """What the back end keeps for this peer until somebody else takes it."""
+        return self._context.backend.kept_bytes(self._number)
+
+    @property
     def has_enough_to_do(self) -> bool:
         """Whether enough of what this peer asked for is still unfinished: then the rest waits.
 
         Others wait for the same disk, behind everything that was accepted before.
         """
         return (
-            self._nodes.unanswered >= REQUESTS_AT_ONCE
+            self._nodes.unanswered >= self._context.backend.requests_at_once
             or self._incoming.unwritten_messages >= MESSAGES_AT_ONCE
             or self._incoming.unwritten_bytes >= BYTES_AT_ONCE
+            or self.kept_bytes >= KEPT_BYTES_MAX
         )
 
     def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = lambda: False) -> list[Event]:

@@ -50,6 +50,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         self._is_delivering = True
         self._written = 0
         self._unsent_cost = 0
+        self._kept_cost = 0
         self._unread_input: list[bytes] = []
         self._untaken_events: list[Event] = []
         """Events of the engine that the links have not taken yet."""
@@ -313,7 +314,13 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         return waiting > (most if self._is_delivering else most // 2)
 
     def _charge_unsent(self) -> None:
-        """Count what waits in the socket against the peer. No error is sent if that is too much: it does not read."""
+        """Count what waits in the socket against the peer. No error is sent if that is too much: it does not read.
+
+        What waits elsewhere counts, too: it is not read while that is too much, but many such peers share a limit.
+        """
+        kept = self.links.kept_bytes
+        self._accepted.account.charge(kept - self._kept_cost)
+        self._kept_cost = kept
         unsent = self._transport.get_write_buffer_size()
         self._accepted.account.queue(unsent - self._unsent_cost)
         self._unsent_cost = unsent

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from time import monotonic
 
 from twinbus.amqp.events import DispositionArrived
@@ -89,6 +91,8 @@ class NativeLinks:
         self._shared = SharedConnection(self._make)
         self._windows: dict[NamespaceConnection, set[SendWindow]] = {}
         """Of every connection that is not closed, retired ones included."""
+        self._in_use: Counter[NamespaceConnection] = Counter()
+        """Links that are being opened on a connection, and requests."""
         self._ready: dict[str, SendWindow] = {}
         self._opening: dict[str, asyncio.Task[SendWindow]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -185,9 +189,9 @@ class NativeLinks:
         has_left = False
         try:
             async with asyncio.timeout(deadline_s):
-                connection = await self._shared.get()
-                has_left = True
-                response = await connection.request(path, operation, body, properties)
+                async with self._connection_for(path) as connection:
+                    has_left = True
+                    response = await connection.request(path, operation, body, properties)
         except TimeoutError:
             silence = Failure(FailureKind.NO_ANSWER, f"{path} did not answer a request within {deadline_s:g} s")
             raise LinkFailed(for_caller(silence, in_doubt=has_left)) from None
@@ -257,8 +261,7 @@ class NativeLinks:
     async def _open(self, path: str, deadline_s: float) -> SendWindow:
         connection, began_ms = None, monotonic_ms()
         try:
-            async with asyncio.timeout(deadline_s):
-                connection = await self._shared.get()
+            async with asyncio.timeout(deadline_s), self._connection_for(path) as connection:
                 return await self._attach(connection, path)
         except TimeoutError:
             is_silent = connection is None or not connection.has_heard_since(began_ms)
@@ -267,6 +270,27 @@ class NativeLinks:
             raise LinkFailed(for_caller(self._silence(path, is_silent))) from None
         except ConnectionFailed as problem:
             raise LinkFailed(for_caller(problem.failure)) from None
+
+    @asynccontextmanager
+    async def _connection_for(self, path: str) -> AsyncIterator[NamespaceConnection]:
+        """The shared connection, not closed meanwhile; a new one if it has been used for as many paths as it should.
+
+        Links that are open on the one before stay in use.
+        """
+        connection = await self._shared.get()
+        if not connection.has_room_for(path):
+            if self._shared.current is connection:
+                self._shared.replace(None)
+            connection = await self._shared.get()
+        self._windows.setdefault(connection, set())
+        self._in_use[connection] += 1
+        try:
+            yield connection
+        finally:
+            self._in_use[connection] -= 1
+            if not self._in_use[connection]:
+                del self._in_use[connection]
+                self._close_unused()
 
     async def _attach(self, connection: NamespaceConnection, path: str) -> SendWindow:
         self._on_offers(connection.offers)
@@ -333,7 +357,7 @@ class NativeLinks:
                     window.link.context = None
                     window.link.detach()
                     self.flush_soon()
-            if connection is not current and not windows:
+            if connection is not current and not windows and connection not in self._in_use:
                 self._close_later(connection)
 
     def _close_later(self, connection: NamespaceConnection) -> None:

@@ -61,6 +61,7 @@ class DictionaryBackend:
         self.locked: dict[bytes, tuple[str, bytes]] = {}
         self.notify: Callable[[ReceiverNotice], None]
         self.unwritten_bytes = 0
+        self.requests_at_once = 1
         self.links: list[PeerLink] = []
         """Of the receivers, as they were opened."""
         self.closed: set[int] = set()
@@ -70,6 +71,9 @@ class DictionaryBackend:
 
     def messages_per_send(self, path: str) -> int | None:
         return None
+
+    def kept_bytes(self, connection: int) -> int:
+        return 0
 
     def open_sender(self, path: str, now_ms: int, on_reply: Callable[[SenderOpened | Refused], None]) -> None:
         on_reply(SenderOpened(None) if path in self.queues else Refused(EntityNotFound(f"no {path} here")))

@@ -14,10 +14,11 @@ from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Timestamp
 from twinbus.broker.core.commands import CreateQueue, CreateSubscription, CreateTopic
+from twinbus.broker.core.namespace_backend import REQUESTS_AT_ONCE
 from twinbus.broker.core.replies import WORK_PER_STEP
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE, SMALL_AT_ONCE, SMALL_BYTES
+from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, SMALL_AT_ONCE, SMALL_BYTES
 from twinbus.broker.links.incoming import MESSAGES_PER_PART
 from twinbus.broker.links.request_nodes import REQUEST_ELEMENTS
 from twinbus.broker.message import BATCH_FORMAT, SCHEDULED_TIME
