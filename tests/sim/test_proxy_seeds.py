@@ -46,7 +46,7 @@ def test_a_seed_of_a_proxy_always_gives_the_same_trace() -> None:
 @pytest.mark.long
 def test_simulated_proxies_meet_what_they_are_about() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(200):
+    for seed in range(100):
         seen += run_proxy_seed(seed).seen
     for what in (
         "applications vanished",
@@ -79,7 +79,7 @@ def test_simulated_proxies_meet_what_they_are_about() -> None:
         "senders in order",
         "sessions accepted",
     ):
-        assert seen[what] > 10, what
+        assert seen[what] > 5, what
 
 
 def test_the_command_simulates_proxies(capsys: pytest.CaptureFixture[str]) -> None:
