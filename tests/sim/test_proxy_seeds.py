@@ -46,7 +46,7 @@ def test_a_seed_of_a_proxy_always_gives_the_same_trace() -> None:
 @pytest.mark.long
 def test_simulated_proxies_meet_what_they_are_about() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(200):
+    for seed in range(100):
         seen += run_proxy_seed(seed).seen
     for what in (
         "applications vanished",
@@ -76,9 +76,10 @@ def test_simulated_proxies_meet_what_they_are_about() -> None:
         "response: renew-lock 200",
         "response: schedule-message 200",
         "secondary: died",
+        "senders in order",
         "sessions accepted",
     ):
-        assert seen[what] > 10, what
+        assert seen[what] > 5, what
 
 
 def test_the_command_simulates_proxies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,10 +115,6 @@ def answer_with_the_first_part(self: SplitBatch, reply: Reply, accepted: int) ->
     self._left -= 1
     if self._left == len(self.parts) - 1:
         self.whole.answer(reply, accepted)
-
-
-def let_everybody_pass(self: EntitySends, send: DirectSend) -> None:
-    return
 
 
 def confirm_before_the_primary_does(
@@ -196,7 +193,6 @@ BUGS: list[tuple[object, str, Callable[..., object]]] = [
     (EntitySends, "take_each", accept_before_it_is_stored),
     (EntitySends, "failed", drop_what_a_lost_link_did_not_answer),
     (EntitySends, "failed", accept_what_failed),
-    (EntitySends, "_go_ahead", let_everybody_pass),
     (SplitBatch, "answered", answer_with_the_first_part),
     (RelayedReceiver, "settle", confirm_before_the_primary_does),
     (RelayedReceiver, "on_transfers", settle_the_one_before),

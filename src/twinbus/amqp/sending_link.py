@@ -108,6 +108,8 @@ class SendingLink(Link):
 
     def raise_limit(self, events: list[Event]) -> None:
         """Raise the credit towards what the peer granted, as far as settling made room."""
+        if self.drain:
+            return  # credit that comes while a drain is answered would be given back and used
         if self.credit_limit == self._wanted_limit or self.credit * 2 >= self._room() or not self.attached:
             return  # in large steps only: one event per settled message would be too many
         before = self.credit

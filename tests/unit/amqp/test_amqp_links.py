@@ -558,6 +558,19 @@ def test_a_link_has_no_credit_beyond_its_unsettled_deliveries() -> None:
     assert link.credit == 2
 
 
+def test_room_that_is_made_while_a_drain_is_answered_gives_no_credit() -> None:
+    wire = opened(ConnectionLimits(unsettled_max=4))
+    begin(wire)
+    link = attach_sending(wire)
+    wire.say(link_flow(0, 100))
+    ids = [link.send(b"m") for _ in range(4)]
+    assert wire.say(link_flow(0, 100, count=4, drain=True)) == [CreditChanged(link, 0, 4, True)]
+    link.settle(ids[0], ids[1], ACCEPTED)
+    link.drained()
+    assert wire.connection.tick(0) == [], "it would be used though it was given back"
+    assert (link.credit, link.credit_limit, link.delivery_count) == (0, 4, 4)
+
+
 def test_nothing_is_sent_on_a_link_that_is_not_attached() -> None:
     wire = opened()
     begin(wire)
