@@ -54,6 +54,14 @@ PROXY = (
         "test_deliveries_keep_their_bytes_and_their_tags",
     ),
     Mutant(
+        "X2",
+        "proxy/relay.py",
+        "                self._requested.responded(path, request, result)",
+        "                pass",
+        "deferred messages that are completed are missing in the ledger",
+        "test_deferred_messages_that_are_settled_by_request_are_in_the_ledger",
+    ),
+    Mutant(
         "X3",
         "proxy/admin_documents.py",
         "    return replace(body, [*changes, *[(key.place, HIDDEN_KEY) for key in places.keys]])",

@@ -167,7 +167,16 @@ ROOMS = (
     Room(
         "proxy.relay",
         "receivers and requests, passed on to the primary",
-        "amqp broker.links broker.operations pairing proxy.entity_paths proxy.upstream_port transport.link_handler",
+        (
+            "amqp broker.links broker.operations pairing proxy.entity_paths proxy.requested_messages "
+            "proxy.upstream_port transport.link_handler"
+        ),
+        is_pure=True,
+    ),
+    Room(
+        "proxy.requested_messages",
+        "messages received and settled by request",
+        "broker.links broker.operations transport.requests",
         is_pure=True,
     ),
     Room(
@@ -176,7 +185,7 @@ ROOMS = (
         "amqp broker.links broker.operations pairing transport.link_handler",
         is_pure=True,
     ),
-    Room("proxy.backend", "the pair as a back end of links", "broker proxy.relay", is_pure=True),
+    Room("proxy.backend", "the pair as a back end of links", "broker proxy.relay proxy.schedules", is_pure=True),
     Room(
         "proxy.entity_sends",
         "sends to one entity: straight, or by a flow",

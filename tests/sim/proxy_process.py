@@ -23,7 +23,8 @@ from twinbus.client.setup.preparation import Preparation
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.proxy.backend import ProxyBackend
-from twinbus.proxy.relay import Relay, SettlementObserver
+from twinbus.proxy.relay import Relay
+from twinbus.proxy.requested_messages import SettlementObserver
 from twinbus.proxy.sends import ProxySends
 from twinbus.proxy.upstream import UpstreamConnections
 

@@ -15,9 +15,7 @@ from twinbus.broker.operations import (
     SenderOpened,
 )
 from twinbus.proxy.relay import Relay
-
-_SCHEDULE, _CANCEL = "schedule-message", "cancel-scheduled-message"
-
+from twinbus.proxy.schedules import CANCEL, SCHEDULE
 
 REQUESTS_AT_ONCE = 256
 """Of one application. Many, because they share a connection with what is sent: a primary that answers none of them must
@@ -93,10 +91,10 @@ class ProxyBackend:
     ) -> None:
         """What is scheduled is sent; the rest is the primary's."""
         operation = request.operation.removeprefix("com.microsoft:")
-        if operation == _SCHEDULE:
+        if operation == SCHEDULE:
             self._sends.schedule(path, request, now_ms, on_response)
             return
-        if operation == _CANCEL:
+        if operation == CANCEL:
             refusal = self._sends.cancel_refusal(request)
             if refusal is not None:
                 on_response(refusal)

@@ -76,7 +76,10 @@ def partly_stored(stored: int, messages: int, first: NamespaceError) -> Refused:
 def _with_receipt(text: str, receipt: SendReceipt) -> str:
     details = [f"{receipt.attempts} attempts"] if receipt.attempts > 1 else []
     if receipt.in_doubt:
-        details.append(f"{receipt.copies_in_doubt} copies in doubt: they may be stored")
+        copies = receipt.copies_in_doubt
+        details.append(
+            "1 copy in doubt: it may be stored" if copies == 1 else f"{copies} copies in doubt: they may be stored"
+        )
     if details:
         text = f"{text} ({'; '.join(details)})"
     if receipt.accepted:

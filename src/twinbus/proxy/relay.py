@@ -7,9 +7,9 @@ the numbers that belong together. There is no clock and no socket in this file: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.outcomes import Outcome, Rejected
@@ -32,20 +32,11 @@ from twinbus.broker.operations import (
 from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError
 from twinbus.pairing.failure import Failure
 from twinbus.proxy.entity_paths import check_path
+from twinbus.proxy.requested_messages import RequestedMessages, SettlementObserver
 from twinbus.proxy.upstream_port import LINK_LOST, TIMED_OUT, ReceiverTerms, Upstream, loss_of, refusal_of
 from twinbus.transport.link_handler import LinkHandler
 
 R = TypeVar("R")
-
-
-class SettlementObserver(Protocol):
-    """Is shown what receivers get and what they do with it."""
-
-    def delivered(self, path: str, payload: bytes, *, is_final: bool) -> object:
-        """A message is passed on; whatever is returned is given to `settled`. `is_final`: it is removed already."""
-
-    def settled(self, path: str, messages: Sequence[object], outcome: SettlementOutcome) -> None:
-        """The primary has confirmed it."""
 
 
 class Relay:
@@ -59,6 +50,7 @@ class Relay:
         self._upstream = upstream
         self._notify = notify
         self._observer = observer
+        self._requested = None if observer is None else RequestedMessages(observer)
         self._receivers: dict[int, RelayedReceiver] = {}
         self._paused: dict[int, set[int]] = {}
         """By connection, its receivers that are not to get anything; while there are some, the primary is not read."""
@@ -105,7 +97,7 @@ class Relay:
         except ArgumentError as error:
             on_reply(Refused(error))
             return
-        relayed = RelayedReceiver(receiver, terms, self._upstream, self._notify, self._observer)
+        relayed = RelayedReceiver(receiver, terms, self._upstream, self._notify, self._observer, self._requested)
         self._receivers[receiver] = relayed
         relayed.on_lost = partial(self._forget, receiver)
 
@@ -199,6 +191,8 @@ class Relay:
         def responded(result: bytes | Failure) -> None:
             if isinstance(result, Failure):
                 result = failure_response(request, refusal_of(result, TIMED_OUT))
+            elif self._requested is not None:
+                self._requested.responded(path, request, result)
             on_response(result)
 
         self._upstream.request(connection, path, request.payload, responded)
@@ -229,6 +223,7 @@ class RelayedReceiver(LinkHandler):
         upstream: Upstream,
         notify: Callable[[ReceiverNotice], None],
         observer: SettlementObserver | None,
+        requested: RequestedMessages | None,
     ) -> None:
         super().__init__()
         self.terms = terms
@@ -243,6 +238,7 @@ class RelayedReceiver(LinkHandler):
         self._upstream = upstream
         self._notify = notify
         self._observer = observer
+        self._requested = requested
         self._delivered = 0
         """Of the credit that was granted in all: messages passed on, and credit that was given back."""
         self._credit_limit = 0
@@ -353,7 +349,13 @@ class RelayedReceiver(LinkHandler):
         self._notify(ReceiverLost(self._number, loss_of(failure)))
 
     def _forget(self) -> None:
-        """Whoever waits for an answer gets none: the application's link is detached, and says why."""
+        """Whoever waits for an answer gets none: the application's link is detached, and says why.
+
+        Some clients then settle by request what they hold.
+        """
+        if self._requested is not None:
+            self._requested.keep({token: noted for token, (_, noted) in self._deliveries.items()})
+            self._requested.keep({token: noted for token, noted, _ in self._settling.values()})
         self._deliveries.clear()
         self._settling.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.encoding import Array
 from twinbus.amqp.events import (
     AttachRequested,
     CreditChanged,
@@ -30,7 +32,7 @@ from twinbus.amqp.types import Long, Symbol
 from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER
 from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReceiverNotice
 from twinbus.broker.links.outcomes import outcome_of, settling_outcome
-from twinbus.broker.links.request_messages import Request
+from twinbus.broker.links.request_messages import Request, management_response
 from twinbus.broker.operations import (
     Abandon,
     Complete,
@@ -453,6 +455,22 @@ def test_the_loss_of_the_primary_detaches_the_receiver_and_forgets_it(applicatio
     (refused,) = application.replies
     assert isinstance(refused, Refused)
     assert refused.error.condition == "com.microsoft:message-lock-lost"
+
+
+def test_what_a_client_settles_by_request_after_the_loss_of_its_link_is_shown_to_the_observer(
+    application: Application,
+) -> None:
+    tokens = [uuid.UUID(int=number) for number in (1, 2)]
+    application.relay.grant_credit(1, 2, False, NOW_MS)
+    for number, token in enumerate(tokens):
+        application.primary.deliver(f"{number}".encode(), token.bytes_le)
+    application.settle(Complete(), tokens[0].bytes_le)  # not answered any more
+    application.relay._receivers[1].on_detached(GONE)
+    body = {"disposition-status": "completed", "lock-tokens": Array(tokens, 0x98)}
+    request = Request("id", "me", "com.microsoft:update-disposition", {}, body)
+    application.relay.request("orders", request, 7, NOW_MS, lambda _: None)
+    application.primary.waiting[-1](management_response(request, 200, "OK", {}))
+    assert ("orders", [b"0", b"1"], Complete()) in application.observer.seen
 
 
 def test_a_detach_of_the_primary_is_passed_on_with_its_reason(application: Application) -> None:

@@ -54,10 +54,6 @@ def lock_token_uuid(token: bytes) -> bytes:
     return token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
 
 
-lock_token_from_uuid = lock_token_uuid
-"""The way back is the same swap of bytes."""
-
-
 def encode_delivery(row: MessageRow, token: bytes | None = None, locked_until_ms: int | None = None) -> bytes:
     """The bytes a receiver gets: the message as sent, with what the service knows of it."""
     if token is not None and locked_until_ms is not None and row.dead_letter_source is None:

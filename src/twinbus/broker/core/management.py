@@ -28,7 +28,7 @@ from twinbus.broker.core.commands import (
     SetSessionState,
     SettleMessages,
 )
-from twinbus.broker.core.delivery_format import encode_delivery, lock_token_from_uuid, lock_token_uuid, without_body
+from twinbus.broker.core.delivery_format import encode_delivery, lock_token_uuid, without_body
 from twinbus.broker.core.replies import (
     FoundRow,
     LocksRenewed,
@@ -44,24 +44,18 @@ from twinbus.broker.links.request_fields import (
     LONG_CODE,
     LONG_MAX,
     LONG_MIN,
-    read_items,
+    read_disposition,
+    read_lock_tokens,
     read_messages,
     read_sequences,
 )
 from twinbus.broker.links.request_messages import Request, failure_response, management_response
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import (
-    DEAD_LETTER_DESCRIPTION,
-    DEAD_LETTER_REASON,
-    Abandon,
-    Complete,
-    DeadLetter,
-    Defer,
     Done,
     ReceiveMode,
     Refused,
     Settled,
-    SettlementOutcome,
 )
 from twinbus.errors import AmqpError, ArgumentError, InternalError
 
@@ -95,9 +89,9 @@ def command_for(
             mode, session_id = _receive_mode(body), _session_or_none(body)
             return ReceiveDeferred(path, read_sequences(body), mode, session_id, None if session_id is None else holder)
         case "update-disposition":
-            return SettleMessages(path, _tokens(body), _outcome(body), _session_or_none(body))
+            return SettleMessages(path, read_lock_tokens(body), read_disposition(body), _session_or_none(body))
         case "renew-lock":
-            return RenewMessageLocks(path, _tokens(body))
+            return RenewMessageLocks(path, read_lock_tokens(body))
         case "renew-session-lock":
             return RenewSessionLock(path, _session(body), holder)
         case "get-session-state":
@@ -171,13 +165,6 @@ def _message(lent: FoundRow, *, omits_body: bool) -> dict[str, Any]:
 # --- fields ---
 
 
-def _tokens(body: dict[Any, Any]) -> tuple[bytes, ...]:
-    tokens = read_items(body, "lock-tokens")
-    if not all(isinstance(token, uuid.UUID) for token in tokens):
-        raise ArgumentError("lock-tokens must be uuids")
-    return tuple(lock_token_from_uuid(token.bytes) for token in tokens)
-
-
 def _session(body: dict[Any, Any]) -> str:
     session_id = _session_or_none(body)
     if session_id is None:
@@ -208,23 +195,3 @@ def _receive_mode(body: dict[Any, Any]) -> ReceiveMode:
     if mode not in (0, 1):
         raise ArgumentError(f"receiver-settle-mode must be 0 (delete) or 1 (lock), got {mode!r}")
     return ReceiveMode.PEEK_LOCK if mode else ReceiveMode.RECEIVE_AND_DELETE
-
-
-def _outcome(body: dict[Any, Any]) -> SettlementOutcome:
-    changes = body.get("properties-to-modify") or {}
-    if not isinstance(changes, dict):
-        raise ArgumentError("properties-to-modify must be a map")
-    properties = {str(key): value for key, value in changes.items() if value is not None}
-    match body.get("disposition-status"):
-        case "completed":
-            return Complete()
-        case "abandoned":
-            return Abandon(properties)
-        case "defered":  # spelled so on the wire
-            return Defer(properties)
-        case "suspended":
-            fields = ((DEAD_LETTER_REASON, "deadletter-reason"), (DEAD_LETTER_DESCRIPTION, "deadletter-description"))
-            reasons = {name: body[field] for name, field in fields if body.get(field) is not None}
-            return DeadLetter(properties | reasons)
-        case other:
-            raise ArgumentError(f"disposition-status must be completed, abandoned, defered or suspended, got {other!r}")
