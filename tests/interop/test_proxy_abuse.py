@@ -15,6 +15,7 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
@@ -131,6 +132,23 @@ def test_a_connection_that_asks_for_invented_names_is_refused_more_and_served_on
         refused = client.receiver("more-orders")
         assert isinstance(refused, Error)
         assert (refused.condition, refused.description) == ("amqp:resource-limit-exceeded", TOO_MANY.text)
+        assert isinstance(client.sender("orders"), SendingLink)
+
+
+def test_a_connection_with_more_receivers_than_the_primary_has_sessions_for_is_refused_more_and_served_on(
+    proxy: LocalProxy,
+) -> None:
+    """Each has a session at the primary, and requests share one."""
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for number in range(ConnectionLimits().sessions_max - 1):
+            if number % 200 == 0:
+                client.session = client._connection.begin()
+            assert isinstance(client.receiver("orders", 0), ReceivingLink)
+        refused = client.receiver("orders", 0)
+        assert isinstance(refused, Error)
+        assert refused.condition == "amqp:resource-limit-exceeded", refused
+        assert refused.description is not None
+        assert "channels are in use" in refused.description
         assert isinstance(client.sender("orders"), SendingLink)
 
 
