@@ -15,13 +15,14 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
+from twinbus.amqp.account import QUEUED_MAX
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.types import Int, Long, Symbol
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
@@ -159,12 +160,12 @@ def test_a_path_of_any_length_is_no_path(proxy: LocalProxy) -> None:
             assert answer.condition == "com.microsoft:argument-error", answer
 
 
-def ask_in_vain(asking: SendingLink, count: int, size: int = 0) -> None:
+def ask_in_vain(asking: SendingLink, count: int, size: int = 0, how_many: int = 1) -> None:
     for number in range(count):
         request = encode_message(
             properties={PropertyField.MESSAGE_ID: f"request-{number}"},
             application_properties={"operation": "com.microsoft:peek-message", "padding": "x" * size},
-            value={"from-sequence-number": 1, "message-count": 1},
+            value={"from-sequence-number": Long(1), "message-count": Int(how_many)},
         )
         asking.send(request, tag=number.to_bytes(4), settled=True)
 
@@ -187,6 +188,30 @@ def charged(proxy: LocalProxy) -> int:
         return sum([each._accepted.account.held for each in amqp.connections])
 
     return proxy.ask(count())
+
+
+def test_answers_that_an_application_does_not_take_stay_at_the_primary(proxy: LocalProxy) -> None:
+    """Of 256 requests under way each may have an answer of a MB, and their connection is cut off after a minute."""
+    with (
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client,
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as other,
+    ):
+        orders = client.sender("orders")
+        assert isinstance(orders, SendingLink)
+        for _ in range(5):
+            assert client.send(orders, encode_message(data=b"x" * 200_000)) == ACCEPTED
+        asking, answers = client.sender("orders/$management"), client.receiver("orders/$management", 0)
+        assert isinstance(asking, SendingLink)
+        assert isinstance(answers, ReceivingLink)
+        ask_in_vain(asking, 200, how_many=5)
+        highest, until = 0, time.monotonic() + 3.0
+        while time.monotonic() < until:
+            client._exchange(time.monotonic() + 0.05)
+            highest = max(highest, charged(proxy))
+        assert QUEUED_MAX < highest < 4 * QUEUED_MAX
+        others = other.sender("orders")
+        assert isinstance(others, SendingLink)
+        assert other.send(others, encode_message(data=b"x")) == ACCEPTED
 
 
 @pytest.fixture

@@ -37,6 +37,9 @@ from twinbus.transport.link_handler import LinkHandler
 
 R = TypeVar("R")
 
+_ANSWERS = 0
+"""In place of the number of a receiver, which are above 0."""
+
 
 class SettlementObserver(Protocol):
     """Is shown what receivers get and what they do with it."""
@@ -61,7 +64,8 @@ class Relay:
         self._observer = observer
         self._receivers: dict[int, RelayedReceiver] = {}
         self._paused: dict[int, set[int]] = {}
-        """By connection, its receivers that are not to get anything; while there are some, the primary is not read."""
+        """By connection, its receivers that are not to get anything, and `_ANSWERS` if those are not to come either; while
+        there are some, the primary is not read."""
 
     @property
     def receivers(self) -> int:
@@ -137,14 +141,16 @@ class Relay:
         """The application does not read: then its connection to the primary is not read either."""
         relayed = self._receivers.get(receiver)
         if relayed is not None:
-            connection = relayed.terms.link.connection
-            self._paused.setdefault(connection, set()).add(receiver)
-            self._upstream.pause(connection)
+            self._pause(relayed.terms.link.connection, receiver)
 
     def resume_receiver(self, receiver: int, now_ms: int) -> None:
         relayed = self._receivers.get(receiver)
         if relayed is not None:
             self._resume(relayed.terms.link.connection, receiver)
+
+    def _pause(self, connection: int, receiver: int) -> None:
+        self._paused.setdefault(connection, set()).add(receiver)
+        self._upstream.pause(connection)
 
     def _resume(self, connection: int, receiver: int) -> None:
         paused = self._paused.get(connection, set())
@@ -206,7 +212,15 @@ class Relay:
     def kept_bytes(self, connection: int) -> int:
         return self._upstream.kept_bytes(connection)
 
+    def pause_connection(self, connection: int) -> None:
+        """The application does not take its answers: then they stay at the primary."""
+        self._pause(connection, _ANSWERS)
+
+    def resume_connection(self, connection: int) -> None:
+        self._resume(connection, _ANSWERS)
+
     def close_connection(self, connection: int, now_ms: int) -> None:
+        self._paused.pop(connection, None)
         self._upstream.close(connection)
 
 

@@ -503,6 +503,16 @@ def test_the_primary_is_read_again_when_the_receiver_that_was_not_read_is_gone(
     assert application.primary.is_reading, "it is gone already"
 
 
+def test_while_the_application_does_not_take_its_answers_the_primary_is_not_read(application: Application) -> None:
+    application.relay.pause_connection(LINK.connection)
+    assert not application.primary.is_reading
+    application.relay.pause_receiver(1, NOW_MS)
+    application.relay.resume_connection(LINK.connection)
+    assert not application.primary.is_reading, "its receiver is not to get anything"
+    application.relay.resume_receiver(1, NOW_MS)
+    assert application.primary.is_reading
+
+
 def test_a_request_goes_to_the_primary_as_it_is_and_the_response_comes_back_as_it_is(application: Application) -> None:
     request = Request("id", "reply", "com.microsoft:peek-message", {}, {}, b"the request")
     application.relay.request("orders", request, 7, NOW_MS, application.replies.append)
