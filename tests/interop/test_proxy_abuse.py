@@ -25,6 +25,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long, Symbol
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.claims import CLAIMS_MAX
+from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
 from twinbus.broker.operations import Right
 from twinbus.client.reporting.status import EntityState
@@ -212,6 +213,46 @@ def test_answers_that_an_application_does_not_take_stay_at_the_primary(proxy: Lo
         others = other.sender("orders")
         assert isinstance(others, SendingLink)
         assert other.send(others, encode_message(data=b"x")) == ACCEPTED
+
+
+def test_of_applications_that_leave_too_much_untaken_together_one_is_cut_off_though_nobody_sends() -> None:
+    most = 2 * QUEUED_MAX
+    with (
+        LocalNamespace("local", queues=["orders"]) as primary,
+        LocalNamespace("backup") as secondary,
+        LocalProxy(
+            primary.connection_string,
+            secondary.connection_string,
+            key=KEY,
+            server_limits=ServerLimits(held_bytes=most, held_bytes_all=most),
+            backlog_queue_count=1,
+        ) as proxy,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [
+            stack.enter_context(EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY)) for _ in range(3)
+        ]
+        orders = clients[0].sender("orders")
+        assert isinstance(orders, SendingLink)
+        for _ in range(4):
+            assert clients[0].send(orders, encode_message(data=b"x" * 200_000)) == ACCEPTED
+        for client in clients:
+            asking, answers = client.sender("orders/$management"), client.receiver("orders/$management", 0)
+            assert isinstance(asking, SendingLink)
+            assert isinstance(answers, ReceivingLink)
+            ask_in_vain(asking, 5, how_many=4)
+            client._exchange(time.monotonic() + 0.05)
+        wait_until(lambda: connected(proxy) < 3, 10.0)
+        assert charged(proxy) <= most
+
+
+def connected(proxy: LocalProxy) -> int:
+    async def count() -> int:
+        amqp = proxy.server._amqp
+        assert amqp is not None
+        return len(amqp.connections)
+
+    return proxy.ask(count())
 
 
 @pytest.fixture

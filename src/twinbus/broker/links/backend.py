@@ -168,7 +168,7 @@ class Backend(Protocol):
         """What is kept for a connection until somebody else takes it, beside what it sends; usually 0."""
 
     def pause_connection(self, connection: int) -> None:
-        """The peer does not take the answers that it asked for: bring no more for now. Receivers are paused one by one."""
+        """The peer does not take its answers: bring no more for now. Receivers are paused one by one."""
 
     def resume_connection(self, connection: int) -> None: ...
 

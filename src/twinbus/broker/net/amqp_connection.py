@@ -126,7 +126,6 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             return
         self.flush()
         self._set_timer()  # the peer may have asked for keep-alives
-        self._accepted.free_memory()
         self._server.after_action()
 
     def _read_events(self, now_ms: int) -> list[Event]:
@@ -329,6 +328,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         unsent = self._transport.get_write_buffer_size()
         self._accepted.account.queue(unsent - self._unsent_cost)
         self._unsent_cost = unsent
+        self._accepted.free_memory()  # what waits may have come from elsewhere, without any input
         self._watch_blocked()
         if unsent and self._accepted.account.is_over:
             self._transport.abort()
