@@ -64,8 +64,8 @@ class Relay:
         self._observer = observer
         self._receivers: dict[int, RelayedReceiver] = {}
         self._paused: dict[int, set[int]] = {}
-        """By connection, its receivers that are not to get anything, and `_ANSWERS` if it is not to get these. While there
-        are some, the primary is not read."""
+        """By connection, its receivers that are not to get anything, and `_ANSWERS` if it is not to get these. While
+        there are some, the primary is not read."""
 
     @property
     def receivers(self) -> int:
