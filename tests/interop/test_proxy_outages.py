@@ -12,7 +12,7 @@ from proxied import Proxied, arrival
 
 from twinbus import Retry
 from twinbus.broker.operations import Done, Refused, SenderOpened
-from twinbus.proxy.readiness import readiness
+from twinbus.proxy.readiness import Readiness, readiness
 
 
 @pytest.mark.parametrize("kind", OUTAGES)
@@ -155,7 +155,10 @@ def test_a_proxy_whose_spool_is_full_is_not_ready_until_there_is_room(harness: P
             namespace.break_("unreachable", how="refuse")
         for _ in range(3):
             assert proxied.send(arrival("x" * 30_000)) == Done()
-        ready = lambda: readiness(proxied.call(proxied.sends.status))  # noqa: E731
+
+        def ready() -> Readiness:
+            return readiness(proxied.call(proxied.sends.status))
+
         assert "(spool_max)" in str(proxied.refusal(arrival("x" * 200_000)))
         assert ready().is_ready, "a message that could never fit says nothing of others"
         assert "(spool_max)" in str(proxied.refusal(arrival("x" * 30_000)))
