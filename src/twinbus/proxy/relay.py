@@ -30,13 +30,16 @@ from twinbus.broker.operations import (
     SettlementOutcome,
 )
 from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.entity_paths import check_path
 from twinbus.proxy.upstream_port import LINK_LOST, TIMED_OUT, ReceiverTerms, Upstream, loss_of, refusal_of
 from twinbus.transport.link_handler import LinkHandler
 
 R = TypeVar("R")
 
+UNASKED_MAX = 20_000
+"""Messages without credit: more than can be on their way when an application takes its credit back."""
+_UNASKED = Failure(FailureKind.INTERNAL, "the primary sends many more messages than it was asked for", LINK_LOST)
 _ANSWERS = 0
 """In place of the number of a receiver, which are above 0."""
 
@@ -328,6 +331,8 @@ class RelayedReceiver(LinkHandler):
             if token is not None:
                 self._deliveries[token] = (transfer.delivery_id, noted)
             self._notify(EncodedDelivery(self._number, transfer.payload, token))
+            if steps(self._credit_limit, self._delivered) > UNASKED_MAX:  # each is kept until it is settled
+                self.on_detached(_UNASKED)
 
     def on_disposition(self, event: DispositionArrived) -> None:
         for delivery_id, _ in event.deliveries:
