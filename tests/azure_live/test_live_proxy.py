@@ -13,16 +13,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from engine_client import EngineClient
 from live_pair import BACKLOG_QUEUES, CONSENT, PATIENCE_S, PRIMARY, SECONDARY, LivePair, need_consent
 from local_proxy import LocalProxy
 from paired import wait_until
 
 from twinbus import Namespace
+from twinbus.amqp.outcomes import Error
 
 need_consent(PRIMARY, SECONDARY, CONSENT)
 
 pytestmark = pytest.mark.timeout(600)
 WAIT_S = 30
+RECEIVERS = 300
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,13 @@ def test_a_session_has_its_state_and_its_lock(live: LivePair, client: ServiceBus
     assert found == ["a book", "a pen"]
     with client.get_queue_receiver(carts, session_id="cart-7") as receiver:  # it is free again at once
         assert receiver.session.get_state() == b"full"
+
+
+def test_many_receivers_of_one_connection_have_a_session_each(live: LivePair, proxy: LocalProxy) -> None:
+    """More than the 255 that many servers stop at."""
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", "the-key-of-the-proxy") as application:
+        links = [application.receiver(live.orders, 0) for _ in range(RECEIVERS)]
+        assert [link for link in links if isinstance(link, Error)] == []
 
 
 def test_what_the_primary_refuses_is_seen_as_it_said_it(live: LivePair, client: ServiceBusClient) -> None:

@@ -293,9 +293,16 @@ def test_a_full_spool_says_so_and_takes_messages_again_when_there_is_room(both: 
         assert raised.value.receipt is not None
         assert raised.value.receipt.accepted == 0
         heard.wait_for("spool_full")
+        status = bus.status()
+        assert status.spool is not None
+        assert status.spool.reason.startswith("it is full: it holds")
+        assert not status.is_healthy
         both.primary.clear()
         heard.wait_for("spool_home")
         heard.wait_for("recovered")
+        status = bus.status()
+        assert status.spool is not None
+        assert status.spool.reason == ""
         take_down(both)
         assert sender.send_messages(ServiceBusMessage("y")).places == ("spool",)
     both.primary.clear()

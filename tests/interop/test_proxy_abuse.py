@@ -15,14 +15,17 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
+from twinbus.amqp.account import QUEUED_MAX
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.types import Int, Long, Symbol
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.claims import CLAIMS_MAX
+from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
 from twinbus.broker.operations import Right
 from twinbus.client.reporting.status import EntityState
@@ -134,6 +137,23 @@ def test_a_connection_that_asks_for_invented_names_is_refused_more_and_served_on
         assert isinstance(client.sender("orders"), SendingLink)
 
 
+def test_a_connection_with_more_receivers_than_the_primary_has_sessions_for_is_refused_more_and_served_on(
+    proxy: LocalProxy,
+) -> None:
+    """Each has a session at the primary, and requests share one."""
+    with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
+        for number in range(ConnectionLimits().sessions_max - 1):
+            if number % 200 == 0:
+                client.session = client._connection.begin()
+            assert isinstance(client.receiver("orders", 0), ReceivingLink)
+        refused = client.receiver("orders", 0)
+        assert isinstance(refused, Error)
+        assert refused.condition == "amqp:resource-limit-exceeded", refused
+        assert refused.description is not None
+        assert "channels are in use" in refused.description
+        assert isinstance(client.sender("orders"), SendingLink)
+
+
 def test_a_path_of_any_length_is_no_path(proxy: LocalProxy) -> None:
     with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
         for answer in (client.receiver("x" * 2_000), client.sender("x" * 2_000)):
@@ -141,12 +161,12 @@ def test_a_path_of_any_length_is_no_path(proxy: LocalProxy) -> None:
             assert answer.condition == "com.microsoft:argument-error", answer
 
 
-def ask_in_vain(asking: SendingLink, count: int, size: int = 0) -> None:
+def ask_in_vain(asking: SendingLink, count: int, size: int = 0, how_many: int = 1) -> None:
     for number in range(count):
         request = encode_message(
             properties={PropertyField.MESSAGE_ID: f"request-{number}"},
             application_properties={"operation": "com.microsoft:peek-message", "padding": "x" * size},
-            value={"from-sequence-number": 1, "message-count": 1},
+            value={"from-sequence-number": Long(1), "message-count": Int(how_many)},
         )
         asking.send(request, tag=number.to_bytes(4), settled=True)
 
@@ -167,6 +187,70 @@ def charged(proxy: LocalProxy) -> int:
         amqp = proxy.server._amqp
         assert amqp is not None
         return sum([each._accepted.account.held for each in amqp.connections])
+
+    return proxy.ask(count())
+
+
+def test_answers_that_an_application_does_not_take_stay_at_the_primary(proxy: LocalProxy) -> None:
+    """Of 256 requests under way each may have an answer of a MB, and their connection is cut off after a minute."""
+    with (
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client,
+        EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as other,
+    ):
+        orders = client.sender("orders")
+        assert isinstance(orders, SendingLink)
+        for _ in range(5):
+            assert client.send(orders, encode_message(data=b"x" * 200_000)) == ACCEPTED
+        asking, answers = client.sender("orders/$management"), client.receiver("orders/$management", 0)
+        assert isinstance(asking, SendingLink)
+        assert isinstance(answers, ReceivingLink)
+        ask_in_vain(asking, 200, how_many=5)
+        highest, until = 0, time.monotonic() + 3.0
+        while time.monotonic() < until:
+            client._exchange(time.monotonic() + 0.05)
+            highest = max(highest, charged(proxy))
+        assert QUEUED_MAX < highest < 4 * QUEUED_MAX
+        others = other.sender("orders")
+        assert isinstance(others, SendingLink)
+        assert other.send(others, encode_message(data=b"x")) == ACCEPTED
+
+
+def test_of_applications_that_leave_too_much_untaken_together_one_is_cut_off_though_nobody_sends() -> None:
+    most = 2 * QUEUED_MAX
+    with (
+        LocalNamespace("local", queues=["orders"]) as primary,
+        LocalNamespace("backup") as secondary,
+        LocalProxy(
+            primary.connection_string,
+            secondary.connection_string,
+            key=KEY,
+            server_limits=ServerLimits(held_bytes=most, held_bytes_all=most),
+            backlog_queue_count=1,
+        ) as proxy,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [
+            stack.enter_context(EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY)) for _ in range(3)
+        ]
+        orders = clients[0].sender("orders")
+        assert isinstance(orders, SendingLink)
+        for _ in range(4):
+            assert clients[0].send(orders, encode_message(data=b"x" * 200_000)) == ACCEPTED
+        for client in clients:
+            asking, answers = client.sender("orders/$management"), client.receiver("orders/$management", 0)
+            assert isinstance(asking, SendingLink)
+            assert isinstance(answers, ReceivingLink)
+            ask_in_vain(asking, 5, how_many=4)
+            client._exchange(time.monotonic() + 0.05)
+        wait_until(lambda: connected(proxy) < 3, 10.0)
+        assert charged(proxy) <= most
+
+
+def connected(proxy: LocalProxy) -> int:
+    async def count() -> int:
+        amqp = proxy.server._amqp
+        assert amqp is not None
+        return len(amqp.connections)
 
     return proxy.ask(count())
 

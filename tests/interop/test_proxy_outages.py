@@ -12,6 +12,7 @@ from proxied import Proxied, arrival
 
 from twinbus import Retry
 from twinbus.broker.operations import Done, Refused, SenderOpened
+from twinbus.proxy.readiness import Readiness, readiness
 
 
 @pytest.mark.parametrize("kind", OUTAGES)
@@ -145,6 +146,32 @@ def test_the_primary_may_be_down_when_the_proxy_starts(harness: PairHarness) -> 
         assert proxied.send(arrival("home")) == Done()
     assert harness.primary.texts(harness.orders) == ["home"]
     assert harness.backlog_texts() == ["saved"]
+
+
+def test_a_proxy_whose_spool_is_full_is_not_ready_until_there_is_room(harness: PairHarness, tmp_path: Path) -> None:
+    with Proxied(harness, attempt_timeout=SILENCE, spool=tmp_path, spool_max="100 KB") as proxied:
+        assert proxied.send(arrival("before")) == Done()
+        for namespace in (harness.primary, harness.secondary):
+            namespace.break_("unreachable", how="refuse")
+        for _ in range(3):
+            assert proxied.send(arrival("x" * 30_000)) == Done()
+
+        def ready() -> Readiness:
+            return readiness(proxied.call(proxied.sends.status))
+
+        assert "(spool_max)" in str(proxied.refusal(arrival("x" * 200_000)))
+        assert ready().is_ready, "a message that could never fit says nothing of others"
+        assert "(spool_max)" in str(proxied.refusal(arrival("x" * 30_000)))
+        assert not ready().is_ready
+        assert "takes nothing: it is full: it holds" in ready().reason
+        assert proxied.send(arrival("small")) == Done()
+        assert ready().is_ready
+        assert "(spool_max)" in str(proxied.refusal(arrival("x" * 30_000)))
+        harness.primary.heal()
+        proxied.wait_for("spool_home")
+        proxied.wait_for("recovered")
+        assert ready().is_ready
+        assert "spool" not in ready().reason
 
 
 def test_with_a_spool_nothing_is_refused_while_both_are_down_and_all_of_it_comes_home(

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from twinbus.broker.auth.access_rules import AccessRule
-from twinbus.broker.limits import TrafficLimits
+from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.broker.net.ports import reserve_port
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -35,6 +35,7 @@ class LocalProxy:
         rules: tuple[AccessRule, ...] = (),
         data: Path | None = None,
         limits: TrafficLimits | None = None,
+        server_limits: ServerLimits | None = None,
         **pairing: Any,
     ) -> None:
         """`primary` and `secondary` are connection strings; `pairing` are options of the pair."""
@@ -48,6 +49,7 @@ class LocalProxy:
             data=data,
             rules=rules,
             limits=limits or TrafficLimits(),
+            server_limits=server_limits or ServerLimits(),
             primary=Namespace.from_connection_string(primary),
             pairing=options,
         )

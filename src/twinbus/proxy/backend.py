@@ -70,6 +70,8 @@ class ProxyBackend:
         self.settle = relay.settle
         self.find_entity = relay.find_entity
         self.kept_bytes = relay.kept_bytes
+        self.pause_connection = relay.pause_connection
+        self.resume_connection = relay.resume_connection
         self.close_connection = relay.close_connection
         self.messages_per_send = sends.messages_per_send
         self.open_sender = sends.open_sender

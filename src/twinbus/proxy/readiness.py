@@ -25,8 +25,9 @@ def readiness(status: Status) -> Readiness:
     reasons = [f"{entity.entity} is failed over: {entity.reason}" for entity in failed]
     reasons += [f"{each.entity} fails: {each.reason}" for each in status.entities if each.state is EntityState.SUSPECT]
     reasons += [away] if away else []
-    if spool is not None and spool.reason:
-        reasons.append(f"the spool {spool.folder} takes nothing: {spool.reason}")
+    if spool is not None:
+        reasons += [f"the spool {spool.folder} takes nothing: {spool.reason}"] if spool.reason else []
+        reasons += spool.problems
     has_place = not (failed and away) or (spool is not None and not spool.reason)
     return Readiness(has_place, "; ".join(reasons))
 

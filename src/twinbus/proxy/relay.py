@@ -30,13 +30,19 @@ from twinbus.broker.operations import (
     SettlementOutcome,
 )
 from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.entity_paths import check_path
 from twinbus.proxy.requested_messages import RequestedMessages, SettlementObserver
 from twinbus.proxy.upstream_port import LINK_LOST, TIMED_OUT, ReceiverTerms, Upstream, loss_of, refusal_of
 from twinbus.transport.link_handler import LinkHandler
 
 R = TypeVar("R")
+
+UNASKED_MAX = 20_000
+"""Messages without credit: more than can be on their way when an application takes its credit back."""
+_UNASKED = Failure(FailureKind.INTERNAL, "the primary sends many more messages than it was asked for", LINK_LOST)
+_ANSWERS = 0
+"""In place of the number of a receiver, which are above 0."""
 
 
 class Relay:
@@ -53,7 +59,8 @@ class Relay:
         self._requested = None if observer is None else RequestedMessages(observer)
         self._receivers: dict[int, RelayedReceiver] = {}
         self._paused: dict[int, set[int]] = {}
-        """By connection, its receivers that are not to get anything; while there are some, the primary is not read."""
+        """By connection, its receivers that are not to get anything, and `_ANSWERS` if it is not to get these. While
+        there are some, the primary is not read."""
 
     @property
     def receivers(self) -> int:
@@ -129,14 +136,16 @@ class Relay:
         """The application does not read: then its connection to the primary is not read either."""
         relayed = self._receivers.get(receiver)
         if relayed is not None:
-            connection = relayed.terms.link.connection
-            self._paused.setdefault(connection, set()).add(receiver)
-            self._upstream.pause(connection)
+            self._pause(relayed.terms.link.connection, receiver)
 
     def resume_receiver(self, receiver: int, now_ms: int) -> None:
         relayed = self._receivers.get(receiver)
         if relayed is not None:
             self._resume(relayed.terms.link.connection, receiver)
+
+    def _pause(self, connection: int, receiver: int) -> None:
+        self._paused.setdefault(connection, set()).add(receiver)
+        self._upstream.pause(connection)
 
     def _resume(self, connection: int, receiver: int) -> None:
         paused = self._paused.get(connection, set())
@@ -200,7 +209,15 @@ class Relay:
     def kept_bytes(self, connection: int) -> int:
         return self._upstream.kept_bytes(connection)
 
+    def pause_connection(self, connection: int) -> None:
+        """The application does not take its answers: then they stay at the primary."""
+        self._pause(connection, _ANSWERS)
+
+    def resume_connection(self, connection: int) -> None:
+        self._resume(connection, _ANSWERS)
+
     def close_connection(self, connection: int, now_ms: int) -> None:
+        self._paused.pop(connection, None)
         self._upstream.close(connection)
 
 
@@ -310,6 +327,8 @@ class RelayedReceiver(LinkHandler):
             if token is not None:
                 self._deliveries[token] = (transfer.delivery_id, noted)
             self._notify(EncodedDelivery(self._number, transfer.payload, token))
+            if steps(self._credit_limit, self._delivered) > UNASKED_MAX:  # each is kept until it is settled
+                self.on_detached(_UNASKED)
 
     def on_disposition(self, event: DispositionArrived) -> None:
         for delivery_id, _ in event.deliveries:

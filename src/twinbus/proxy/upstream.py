@@ -56,6 +56,8 @@ class UpstreamConnections:
         self._attempt_s = attempt_s
         self._after_events = after_events
         self._connections: dict[int, _ApplicationConnection] = {}
+        self._paused: set[int] = set()
+        """Connections on which nothing is to be read, also those that are not open yet."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -107,10 +109,12 @@ class UpstreamConnections:
         return 0 if found is None else found.kept_bytes
 
     def pause(self, connection: int) -> None:
+        self._paused.add(connection)
         if connection in self._connections:
             self._connections[connection].read(False)
 
     def resume(self, connection: int) -> None:
+        self._paused.discard(connection)
         if connection in self._connections:
             self._connections[connection].read(True)
 
@@ -120,6 +124,7 @@ class UpstreamConnections:
             found.connection.flush()
 
     def close(self, connection: int) -> None:
+        self._paused.discard(connection)
         found = self._connections.pop(connection, None)
         if found is not None:
             task = asyncio.get_running_loop().create_task(found.close())
@@ -137,6 +142,7 @@ class UpstreamConnections:
         if found is None:
             found = _ApplicationConnection(self._dial, self._attempt_s, self._after_events, self._clock)
             self._connections[connection] = found
+            found.read(connection not in self._paused)
         return found
 
 

@@ -79,6 +79,8 @@ class SpoolContents:
         self._reader = MessageReader(MESSAGE_BYTES_MAX, new_id)
         self._indexes: dict[str, int] = {}
         """The queue of each entity, by its name in lower case."""
+        self._lacking_bytes = 0
+        """Of the messages that found no room; 0: the last ones did. What could never fit does not count."""
 
     def read_queues(self) -> None:
         """Take up what is stored. Raises `StoreDamaged` if it is for another primary."""
@@ -110,6 +112,12 @@ class SpoolContents:
                 dead += 0 if queue.dead_letter is None else queue.dead_letter.active
         return SpoolCounts(messages, size, dead)
 
+    @property
+    def fullness(self) -> str | None:
+        """That it is full: messages found no room, and would not find it now. None: it is not. Any thread may ask."""
+        lacking, has = self._lacking_bytes, self.counts().size_bytes
+        return f"it is full: {self._held(has)}" if lacking and has + lacking > self._bytes_max else None
+
     def put(self, entity: str, encoded: Sequence[bytes], on_done: Callable[[Failure | None], None]) -> None:
         """Store messages in their envelopes, all or none; `on_done` is called once they are durable, or refused."""
         try:
@@ -129,8 +137,13 @@ class SpoolContents:
 
     def _check_room(self, more: int) -> None:
         has = self.counts().size_bytes
-        if has + more > self._bytes_max:
-            raise QuotaExceeded(f"it holds {size_text(has)} of at most {size_text(self._bytes_max)} (spool_max)")
+        has_room = has + more <= self._bytes_max
+        self._lacking_bytes = 0 if has_room or more > self._bytes_max else more
+        if not has_room:
+            raise QuotaExceeded(self._held(has))
+
+    def _held(self, has: int) -> str:
+        return f"it holds {size_text(has)} of at most {size_text(self._bytes_max)} (spool_max)"
 
     def _queue_of(self, entity: str) -> str:
         """The queue for an entity, made if there is none: its creation is durable before the messages are."""

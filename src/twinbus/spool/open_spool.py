@@ -105,7 +105,7 @@ class OpenSpool:
     def failure(self) -> str | None:
         """Why nothing can be stored; None: it can."""
         gate = self._namespace.gate
-        return gate.failure or gate.full_disk
+        return gate.failure or gate.full_disk or self._contents.fullness
 
     # --- in ---
 

@@ -33,7 +33,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import Link
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.outcomes import ConnectionViolation, Error
 from twinbus.amqp.performatives import Fields, Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl
@@ -361,6 +361,8 @@ class NamespaceConnection:
             raise ConnectionFailed(self._failure)
         try:
             return self._connection.begin()
+        except ConnectionViolation as error:  # it has as many sessions as the peer, or we, allow
+            raise ConnectionFailed(failure_of(error.error)) from None
         except AmqpError as error:
             raise ConnectionFailed(unreachable(error)) from None
 

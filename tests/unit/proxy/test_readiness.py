@@ -63,6 +63,11 @@ def test_a_spool_is_a_place() -> None:
     assert (is_ready, "the spool /spool takes nothing: it is full" in reason) == (False, True)
 
 
+def test_a_folder_that_cannot_be_used_is_told_and_ready() -> None:
+    damaged = "the store /spool/1/store.sqlite is damaged"
+    assert readiness(status(spool=SpoolStatus(folder="/spool/2", problems=(damaged,)))) == (True, damaged)
+
+
 def test_a_pair_that_has_ended_is_not_ready() -> None:
     assert readiness(status(phase=Phase.FAULTED, fault="the key was revoked")) == (
         False,

@@ -521,6 +521,33 @@ def test_the_primary_is_read_again_when_the_receiver_that_was_not_read_is_gone(
     assert application.primary.is_reading, "it is gone already"
 
 
+def test_a_primary_that_sends_without_end_what_nobody_asked_for_loses_the_link(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinbus.proxy.relay.UNASKED_MAX", 5)
+    application.relay.grant_credit(1, 2, False, NOW_MS)
+    for number in range(2 + 5):
+        application.primary.deliver(b"%d" % number, b"%d" % number)
+    assert application.relay.receivers == 1
+    application.primary.deliver(b"7", b"7")
+    assert application.relay.receivers == 0
+    *deliveries, lost = application.notices
+    assert len(deliveries) == 8
+    assert isinstance(lost, ReceiverLost)
+    assert lost.error.condition == "amqp:link:detach-forced"
+    assert "than it was asked for" in str(lost.error)
+
+
+def test_while_the_application_does_not_take_its_answers_the_primary_is_not_read(application: Application) -> None:
+    application.relay.pause_connection(LINK.connection)
+    assert not application.primary.is_reading
+    application.relay.pause_receiver(1, NOW_MS)
+    application.relay.resume_connection(LINK.connection)
+    assert not application.primary.is_reading, "its receiver is not to get anything"
+    application.relay.resume_receiver(1, NOW_MS)
+    assert application.primary.is_reading
+
+
 def test_a_request_goes_to_the_primary_as_it_is_and_the_response_comes_back_as_it_is(application: Application) -> None:
     request = Request("id", "reply", "com.microsoft:peek-message", {}, {}, b"the request")
     application.relay.request("orders", request, 7, NOW_MS, application.replies.append)

@@ -204,6 +204,12 @@ class NamespaceBackend:
         asked: Command[Reply] = command
         self._gate.ask(asked, now_ms, respond)
 
+    def pause_connection(self, connection: int) -> None:
+        """Answers come at once, and a peer that does not take them is not read."""
+
+    def resume_connection(self, connection: int) -> None:
+        """It was not paused."""
+
     def close_connection(self, connection: int, now_ms: int) -> None:
         """Nothing is kept for a connection as a whole."""
 

@@ -167,5 +167,10 @@ class Backend(Protocol):
     def kept_bytes(self, connection: int) -> int:
         """What is kept for a connection until somebody else takes it, beside what it sends; usually 0."""
 
+    def pause_connection(self, connection: int) -> None:
+        """The peer does not take its answers: bring no more for now. Receivers are paused one by one."""
+
+    def resume_connection(self, connection: int) -> None: ...
+
     def close_connection(self, connection: int, now_ms: int) -> None:
         """The connection is gone; its receivers were closed before. Also called for one that asked for nothing."""

@@ -144,6 +144,13 @@ class LinkDispatcher:
         self._incoming.send_gathered(now_ms)
         return events[number:]
 
+    def pause_answers(self) -> None:
+        """The peer does not take its answers: those that come from elsewhere are to stay there for now."""
+        self._context.backend.pause_connection(self._number)
+
+    def resume_answers(self) -> None:
+        self._context.backend.resume_connection(self._number)
+
     def close(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
         self._faults.close()

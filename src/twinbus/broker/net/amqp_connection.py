@@ -48,6 +48,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         self._is_read_paused = False
         self._is_writable = True
         self._is_delivering = True
+        self._is_taking_answers = True
         self._written = 0
         self._unsent_cost = 0
         self._kept_cost = 0
@@ -125,7 +126,6 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             return
         self.flush()
         self._set_timer()  # the peer may have asked for keep-alives
-        self._accepted.free_memory()
         self._server.after_action()
 
     def _read_events(self, now_ms: int) -> list[Event]:
@@ -298,6 +298,10 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         if not self._is_writable:
             self._pause_or_read()
         is_delivering = self._is_writable and not self._is_silent and not self._is_window_shut()
+        is_taking_answers = is_delivering and not self._accepted.account.is_choked
+        if is_taking_answers is not self._is_taking_answers and not self._is_lost:
+            self._is_taking_answers = is_taking_answers
+            (self.links.resume_answers if is_taking_answers else self.links.pause_answers)()
         if is_delivering is self._is_delivering:
             return
         self._is_delivering = is_delivering
@@ -324,6 +328,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         unsent = self._transport.get_write_buffer_size()
         self._accepted.account.queue(unsent - self._unsent_cost)
         self._unsent_cost = unsent
+        self._accepted.free_memory()  # what waits may have come from elsewhere, without any input
         self._watch_blocked()
         if unsent and self._accepted.account.is_over:
             self._transport.abort()

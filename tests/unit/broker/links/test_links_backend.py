@@ -169,6 +169,10 @@ class DictionaryBackend:
     def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
         on_reply(Done() if path in self.queues else Refused(EntityNotFound(f"no {path} here")))
 
+    def pause_connection(self, connection: int) -> None: ...
+
+    def resume_connection(self, connection: int) -> None: ...
+
     def close_connection(self, connection: int, now_ms: int) -> None:
         self.closed.add(connection)
 
