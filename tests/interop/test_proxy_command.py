@@ -21,6 +21,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 from json_rules import broken_rules
+from local_proxy import LocalProxy
 from token_source import IdentityEndpoint, identity_endpoint, issuer, keyless
 
 from twinbus.cli.main import run
@@ -117,6 +118,9 @@ def test_it_prints_strings_that_clients_can_use_and_stops_cleanly(pair: Namespac
     assert (name, rule) == ("proxy", "proxy app")
     assert send_and_receive(connection_string, "42") == "42"
     assert send_and_receive(limited, "43") == "43"
+    authority = connection_string.partition("TwinbusCA=")[2]
+    with ServiceBusAdministrationClient.from_connection_string(connection_string, connection_verify=authority) as admin:
+        assert admin.get_queue("orders").name == "orders"
     code, out, err = end(process)
     assert (code, out) == (0, "")
     assert "serving; Ctrl-C stops" in err
@@ -141,22 +145,13 @@ def test_json_says_when_it_is_ready_and_when_it_has_stopped(pair: NamespacePair,
     assert [*broken_rules(ready), *broken_rules(json.loads(out))] == []
 
 
-def test_keys_and_certificate_are_kept_with_the_data(pair: NamespacePair, start: Start) -> None:
-    strings = []
+def test_keys_and_certificate_are_kept_with_the_data(pair: NamespacePair, tmp_path: Path) -> None:
+    kept, strings = [], (pair.primary.connection_string, pair.secondary.connection_string)
     for _ in range(2):
-        process = start(pair, "--json")
-        strings.append(json.loads(next_line(process))["connection_string"].partition(";")[2])
-        assert end(process)[0] == 0
-    assert strings[0] == strings[1]
-
-
-def test_administration_works_with_the_printed_string(pair: NamespacePair, start: Start) -> None:
-    process = start(pair, "--json")
-    text = json.loads(next_line(process))["connection_string"]
-    authority = text.partition("TwinbusCA=")[2]
-    with ServiceBusAdministrationClient.from_connection_string(text, connection_verify=authority) as admin:
-        assert admin.get_queue("orders").name == "orders"
-    assert end(process)[0] == 0
+        with LocalProxy(*strings, key=None, data=tmp_path, backlog_queue_count=1) as proxy:
+            assert proxy.server.ca_file is not None
+            kept.append((proxy.connection_string.partition(";")[2], proxy.server.ca_file.read_bytes()))
+    assert kept[0] == kept[1]
 
 
 def test_probes_and_prometheus_have_a_port_of_their_own(start: Start) -> None:
@@ -253,14 +248,16 @@ def test_status_shows_the_proxies_of_this_machine(
     assert capsys.readouterr().out == "no proxy runs on this machine\n"
 
 
-def test_two_proxies_do_not_share_a_folder(pair: NamespacePair, start: Start) -> None:
-    first = start(pair)
-    assert next_line(first)
-    second = start(pair)
-    out, err = second.communicate(timeout=WAIT_S)
-    assert (second.returncode, out, len(err.splitlines())) == (1, "", 1), err
+def test_two_proxies_do_not_share_a_folder(
+    pair: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalProxy(
+        pair.primary.connection_string, pair.secondary.connection_string, data=tmp_path, backlog_queue_count=1
+    ):
+        code = run(["proxy", "--listen", "0", "--data", str(tmp_path), *QUICK, *sides(pair)])
+    out, err = capsys.readouterr()
+    assert (code, out, len(err.splitlines())) == (1, "", 1), err
     assert "in use" in err
-    assert end(first)[0] == 0
 
 
 # --- bad input ---
