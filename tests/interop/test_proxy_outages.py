@@ -102,12 +102,15 @@ def test_a_message_that_is_never_answered_does_not_hold_up_the_others(harness: P
     assert harness.backlog_texts() == ["lost"]
 
 
-@pytest.mark.parametrize("how", ["refuse", "silent"])
+@pytest.mark.parametrize("how", ["killed", "silent"])
 def test_with_both_sides_down_a_send_is_refused_and_says_why_of_both(harness: PairHarness, how: str) -> None:
     with Proxied(harness, attempt_timeout=SILENCE) as proxied:
         assert proxied.send(arrival("before")) == Done()
         for namespace in (harness.primary, harness.secondary):
-            namespace.break_("unreachable", how=how)
+            if how == "killed":
+                namespace.kill()
+            else:
+                namespace.break_("unreachable", how="silent")
         error = proxied.refusal(arrival("refused"))
         assert error.condition == "com.microsoft:timeout"
         assert "primary:" in str(error)
