@@ -39,7 +39,7 @@ def entity_of_settings(settings: str) -> str:
     return QueueSettings.from_text(settings, "a queue of a spool").user_metadata or ""
 
 
-class Ask(Protocol):
+class AskNamespace(Protocol):
     def __call__(self, command: Command[R], on_reply: Callable[[R | Refused], None], /) -> None:
         """Carry out a command; `on_reply` is called when the reply is durable."""
 
@@ -61,7 +61,7 @@ class SpoolContents:
         *,
         bytes_max: int,
         registry: Callable[[], Registry],
-        ask: Ask,
+        ask: AskNamespace,
         new_id: Callable[[], str],
         on_queue: Callable[[int], None],
     ) -> None:

@@ -193,13 +193,13 @@ async def serve_until_stopped(
 
 
 async def _start(server: ProxyServer, output: ProxyOutput) -> None:
-    from twinbus.proxy.first_look import look_at_primary, look_at_secondary
+    from twinbus.proxy.startup_checks import check_primary, check_secondary
 
     primary, pairing = server.options.primary, server.options.pairing
     entity = next(iter(pairing.entities), None)
     attempt_s = pairing.attempt_timeout.total_seconds()
-    away = await look_at_primary(primary, attempt_s, entity)
-    await look_at_secondary(pairing.secondary, attempt_s)
+    away = await check_primary(primary, attempt_s, entity)
+    await check_secondary(pairing.secondary, attempt_s)
     if away is not None:
         output.note(f"the primary {primary.host_label} does not answer yet: {away}")
     await server.start()

@@ -18,7 +18,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Value
 from twinbus.client.core.link_rules import CLOSED
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
-from twinbus.client.native.window import SendWindow, Transfer
+from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.transport.connection import NamespaceConnection, monotonic_ms
@@ -31,7 +31,7 @@ from twinbus.transport.shared_connection import SharedConnection
 LOGGER = logging.getLogger("twinbus.pairing")
 
 
-class StoreTransfer(Transfer):
+class StoreTransfer(PendingTransfer):
     """A transfer whose sender awaits the answer."""
 
     __slots__ = ("_answer",)

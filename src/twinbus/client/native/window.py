@@ -32,7 +32,7 @@ NO_LIMIT = 2**62
 ENDED = Failure(FailureKind.UNREACHABLE, "the link was closed before anything was sent on it")
 
 
-class Transfer:
+class PendingTransfer:
     """One transfer until it is answered: then `stored` is called, alone or for several at a time, or `failed`."""
 
     __slots__ = ("at", "sent_at", "size")
@@ -75,8 +75,8 @@ class SendWindow:
         self.used_at = at
         self._attempt_s = attempt_s
         self._on_busy = on_busy
-        self._in_flight: dict[int, Transfer] = {}
-        self._waiting: deque[tuple[bytes, int, Transfer]] = deque()
+        self._in_flight: dict[int, PendingTransfer] = {}
+        self._waiting: deque[tuple[bytes, int, PendingTransfer]] = deque()
         self._bytes = 0
         self._moved_at = at
         """When there was an answer or credit."""
@@ -95,7 +95,7 @@ class SendWindow:
 
     # --- out ---
 
-    def send(self, payload: bytes, message_format: int, transfer: Transfer) -> None:
+    def send(self, payload: bytes, message_format: int, transfer: PendingTransfer) -> None:
         """Send it, or have it wait for its turn; `transfer` is told what became of it."""
         if self.has_ended:  # whoever waited for this link hears of its end later; nobody looks at it any more
             transfer.failed(for_caller(self._end), transfer.at)
