@@ -1,4 +1,4 @@
-"""What is in one folder of a spool: a queue for each entity, so that one that stays down keeps nobody else's back.
+"""What is in one folder of a spool: a queue for each entity, so that one that stays down does not hold up others.
 
 The queues are called like backlog queues and hold the same envelopes: a syphon does not see a difference. Nothing here
 waits or does I/O: commands go to the commit gate of a namespace, and replies come when they are durable.
@@ -28,7 +28,7 @@ from twinbus.units import size_text
 R = TypeVar("R")
 
 MESSAGE_BYTES_MAX = 100 * 1024 * 1024
-"""Whatever a primary takes."""
+"""As large as the largest message of a premium namespace."""
 QUEUE_SETTINGS = QueueSettings(
     max_size_mb=SIZE_MB_MAX, max_delivery_count=DELIVERY_COUNT_LIMIT, dead_letter_on_expiration=True
 )
@@ -50,7 +50,7 @@ class SpoolCounts(NamedTuple):
     size_bytes: int = 0
     """Of all messages in it, dead letters too."""
     dead_letters: int = 0
-    """Put aside: expired, or refused for good."""
+    """Messages that expired or were refused permanently."""
 
 
 class SpoolContents:

@@ -138,7 +138,7 @@ class OpenSpool:
             self.syphon.add_queue(index)
 
     async def run_syphon(self, *, until_empty: bool = False) -> None:
-        """Empty it, until it is empty or for ever; a syphon that breaks is replaced."""
+        """Bring its messages home, until it is empty or until cancelled; a syphon that breaks is replaced."""
         while True:
             syphon = self.make_syphon(until_empty=until_empty)
             try:
@@ -181,7 +181,7 @@ class OpenSpool:
     # --- the end ---
 
     async def close(self) -> None:
-        """Close it, and remove the folder if nothing is in it any more."""
+        """Close it, and remove the folder if it is empty."""
         self._is_closing = True
         counts, is_known = self.counts(), self._namespace.gate.failure is None
         await self._namespace.close()

@@ -180,7 +180,7 @@ class Spool:
                 await spool.open()
             except StoreError as error:
                 folder.release()
-                if is_new:  # then it is the disk, and another folder is no better
+                if is_new:  # then the disk fails, and another folder does not help
                     raise
                 self._problem(str(error))
                 continue
@@ -200,7 +200,7 @@ class Spool:
     # --- folders of others ---
 
     async def _adopt(self) -> None:
-        """Empty what others have left behind, now and whenever somebody leaves something behind."""
+        """Empty folders that other processes have left behind, now and later."""
         room, tasks = asyncio.Semaphore(ADOPTED_MAX), set[asyncio.Task[None]]()
         try:
             while True:

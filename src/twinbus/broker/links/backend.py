@@ -165,7 +165,7 @@ class Backend(Protocol):
     # --- connections ---
 
     def kept_bytes(self, connection: int) -> int:
-        """What is kept for a connection until somebody else takes it, beside what it sends; usually 0."""
+        """Bytes kept for a connection until they can be passed on, in addition to its sends; usually 0."""
 
     def close_connection(self, connection: int, now_ms: int) -> None:
         """The connection is gone; its receivers were closed before. Also called for one that asked for nothing."""

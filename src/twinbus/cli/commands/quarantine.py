@@ -245,7 +245,7 @@ class QuarantinePlace(NamedTuple):
             return await act(quarantine)
 
     async def _do_in_spool(self, path: Path, act: Callable[[Quarantine], Awaitable[Result]]) -> Result:
-        """Nothing of it is recorded as an operation of a namespace: it is none."""
+        """Nothing is recorded: a spool is not a namespace of a service."""
         from twinbus.spool.folder import SpoolDirectory
         from twinbus.spool.open_spool import OpenSpool, SpoolRoutes
         from twinbus.syphon.quarantine import Quarantine
