@@ -103,6 +103,18 @@ def send_and_receive(connection_string: str, text: str) -> str:
         return str(message)
 
 
+def receive(connection_string: str, count: int) -> list[str]:
+    """Receive and complete this many messages, or what comes until none does for a while."""
+    found: list[str] = []
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        receiver = client.get_queue_receiver("orders")
+        while len(found) < count and (messages := receiver.receive_messages(count, max_wait_time=20)):
+            for message in messages:
+                receiver.complete_message(message)
+                found.append(str(message))
+    return found
+
+
 def get(address: str, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=20) as response:
@@ -195,6 +207,30 @@ def test_a_proxy_starts_while_the_primary_is_down(start: Start) -> None:
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
         code, _, err = end(process)
         assert (code, "the primary contoso does not answer yet: unreachable: " in err) == (0, True)
+
+
+def test_what_a_killed_proxy_had_in_its_spool_is_brought_home_by_the_next_one(start: Start) -> None:
+    with LocalNamespace("contoso", queues=["orders"]) as primary, LocalNamespace("backup") as secondary:
+        pair = NamespacePair(primary, secondary)
+        options = ("--json", "--spool", "spool", "--failover-interval", "0s", "--ping-primary-interval", "1s")
+        killed = start(pair, *options)
+        text = json.loads(next_line(killed))["connection_string"]
+        with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
+            sender = client.get_queue_sender("orders")
+            sender.send_messages(ServiceBusMessage("before"))
+            for namespace in (primary, secondary):
+                namespace.faults.add("unreachable", how="refuse")
+            sender.send_messages([ServiceBusMessage(f"batch {number}") for number in range(100)])
+            for number in range(20):
+                sender.send_messages(ServiceBusMessage(f"{number}"))
+            killed.kill()
+            killed.wait()
+        successor = start(pair, *options)
+        text = json.loads(next_line(successor))["connection_string"]
+        primary.faults.clear()
+        accepted = ["before", *(f"batch {number}" for number in range(100)), *(f"{number}" for number in range(20))]
+        assert sorted(receive(text, len(accepted))) == sorted(accepted)
+        assert end(successor)[0] == 0
 
 
 def test_a_signal_while_it_starts_ends_it(pair: NamespacePair, start: Start) -> None:
