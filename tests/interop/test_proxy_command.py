@@ -7,19 +7,17 @@ import os
 import signal
 import socket
 import socketserver
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
+from command_processes import WAIT_S, Process, Start, command_processes, end, next_line
 from json_rules import broken_rules
 from local_proxy import LocalProxy
 from token_source import IdentityEndpoint, identity_endpoint, issuer, keyless
@@ -28,10 +26,6 @@ from twinbus.cli.main import run
 from twinbus.local_register import RUN_VARIABLE
 from twinbus.testing import LocalNamespace, NamespacePair
 
-Process: TypeAlias = subprocess.Popen[str]
-Start: TypeAlias = Callable[..., Process]
-
-WAIT_S = 60
 QUICK = ("--backlog-queue-count", "1", "--retry-attempts", "1", "--attempt-timeout", "2s")
 
 
@@ -52,46 +46,16 @@ def nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `twinbus proxy` with these arguments in an empty folder; what still runs at the end is killed."""
-    processes: list[Process] = []
+    with command_processes(tmp_path) as start_command:
 
-    def start_one(pair: NamespacePair, *arguments: str, **environment: str) -> Process:
-        strings = {
-            "TWINBUS_PRIMARY": pair.primary.connection_string,
-            "TWINBUS_SECONDARY": pair.secondary.connection_string,
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "twinbus", "proxy", "--listen", "0", *QUICK, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, **strings, **environment},
-        )
-        processes.append(process)
-        return process
+        def start_proxy(pair: NamespacePair, *arguments: str, **environment: str) -> Process:
+            strings = {
+                "TWINBUS_PRIMARY": pair.primary.connection_string,
+                "TWINBUS_SECONDARY": pair.secondary.connection_string,
+            }
+            return start_command("proxy", "--listen", "0", *QUICK, *arguments, **(strings | environment))
 
-    yield start_one
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: Process) -> str:
-    """The next line that it prints; "" if it ends, or prints nothing for long and is killed for that."""
-    assert process.stdout is not None
-    patience = threading.Timer(WAIT_S, process.kill)
-    patience.start()
-    try:
-        return process.stdout.readline()
-    finally:
-        patience.cancel()
-
-
-def end(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    """Send a signal; the exit code and what was printed since."""
-    process.send_signal(number)
-    out, err = process.communicate(timeout=WAIT_S)
-    return process.returncode, out, err
+        yield start_proxy
 
 
 def send_and_receive(connection_string: str, text: str) -> str:
