@@ -201,7 +201,7 @@ class SimulatedServer:
 
 
 class ObservedBackend(NamespaceBackend):
-    """Somebody hears of the responses to requests."""
+    """Reports the responses to requests."""
 
     on_response: Callable[[str, Request, bytes], None]
 
