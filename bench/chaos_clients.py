@@ -22,7 +22,7 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.serial import ranges
 from twinbus.client.native.links import NativeLinks
-from twinbus.client.native.window import SendWindow, Transfer
+from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
@@ -61,7 +61,7 @@ class Application:
         self._sockets.clear()
 
 
-class _Sent(Transfer):
+class _Sent(PendingTransfer):
     __slots__ = ("message_id", "sender")
 
     def __init__(self, sender: Sender, message_id: str, size: int) -> None:

@@ -196,7 +196,7 @@ class Chaos:
             account.with_spooled += 1
 
     async def _count_moving(self) -> int:
-        """How many messages the proxy may have in its hands to bring them home."""
+        """How many messages the proxy may be bringing home right now, at most."""
         counts = [self._count_spooled()]
         if self._namespaces["secondary"].is_running:
             counts += [await self._count_in("secondary", path) for path in self._paths]
@@ -235,7 +235,7 @@ class Chaos:
 
 
 def run(runs: int, messages: int, with_spool: bool, seed: int, folder: Path) -> ProxyAccount:
-    """So many kills of the proxy."""
+    """Kill the proxy `runs` times, and count."""
     properties = {"LockDuration": f"PT{LOCK.seconds}S", "MaxDeliveryCount": 2_147_483_647}
     with (
         served_pair(folder, None, ENTITIES, properties=properties) as (primary, secondary),

@@ -149,7 +149,7 @@ def measure(primary: ServedNamespace, secondary: ServedNamespace, outages: int) 
 
 
 def measure_clients(primary: ServedNamespace, clients: Sequence[Traffic], outages: int) -> list[Row]:
-    """Of each kind so many outages, for all clients at once."""
+    """A number of outages of each kind, for all clients at once."""
     dice = random.Random(SEED)
     with ExitStack() as stack:
         for client in clients:

@@ -161,8 +161,8 @@ class SendError(TwinbusError):
 class BothNamespacesUnavailable(SendError):
     """Neither the primary nor a backlog queue took the messages, nor the spool, if there is one.
 
-    What to do: keep the messages and try again later; all reasons are told. With a spool (`spool=`) they are kept on
-    the local disk meanwhile, until that is full.
+    What to do: keep the messages and try again later; the error has all reasons. With a spool (`spool=`) they are kept
+    on the local disk meanwhile, until that is full.
     """
 
     def __init__(

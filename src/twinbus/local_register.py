@@ -37,7 +37,7 @@ class Registered(NamedTuple):
 
 
 class Registration:
-    """This process, to be found by others until `end`. That it cannot be registered is no reason not to work."""
+    """Registers this process, until `end`, so that others find it. Works on if that fails."""
 
     def __init__(self, kind: str, name: str, path: Path) -> None:
         self._file = _write(kind, name, path, f"{os.getpid()}-{name.lower()}")
@@ -72,7 +72,7 @@ def _find(kind: str, is_there: Callable[[Registered], bool]) -> list[Registered]
 
 
 def _write(kind: str, name: str, path: Path, key: str) -> Path | None:
-    """The entry's file; None: it cannot be written, which is no reason not to work."""
+    """The entry's file; None: it could not be written, and the process works on."""
     entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute())}
     try:
         folder = _places()[0]

@@ -20,6 +20,7 @@ def kill_and_count(*options: str) -> list[dict[str, int]]:
     return [dict(zip(heads, map(int, row), strict=True)) for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # locks of those who were killed last a while, and the machine may be busy
 def test_killing_the_proxy_while_messages_are_in_its_spool_loses_nothing() -> None:
     # With this seed both namespaces are away at the first kill, and the next one comes while messages go home.

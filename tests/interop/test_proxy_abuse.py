@@ -23,16 +23,18 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long, Symbol
+from twinbus.broker.auth import claims
 from twinbus.broker.auth.access_rules import AccessRule
-from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
 from twinbus.broker.operations import Right
 from twinbus.client.reporting.status import EntityState
+from twinbus.proxy import upstream
 from twinbus.proxy.upstream import REQUEST_S, TOO_MANY
 from twinbus.testing import LocalNamespace
 
 KEY = "the-key-of-the-proxy"
+FEW = 100
 ENTITIES = {
     "UserConfig": {
         "Namespaces": [
@@ -48,6 +50,13 @@ ENTITIES = {
         ]
     }
 }
+
+
+@pytest.fixture
+def fewer_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection can be used for `FEW` entities."""
+    for module in (claims, upstream):
+        monkeypatch.setattr(module, "CLAIMS_MAX", FEW)
 
 
 @pytest.fixture
@@ -74,9 +83,9 @@ def opening(proxy: LocalProxy) -> int:
     """Links that are being opened at the primary."""
 
     async def count() -> int:
-        upstream = proxy.server._upstream
-        assert upstream is not None
-        return sum([len(each._tasks) for each in upstream._connections.values()])
+        connections = proxy.server._upstream
+        assert connections is not None
+        return sum([len(each._tasks) for each in connections._connections.values()])
 
     return proxy.ask(count())
 
@@ -115,7 +124,7 @@ def test_whoever_invents_names_spoils_nothing_for_others(proxy: LocalProxy) -> N
     ):
         used_before = other.sender("orders")
         assert isinstance(used_before, SendingLink)
-        for number in range(CLAIMS_MAX + 10):
+        for number in range(claims.CLAIMS_MAX + 10):
             answer = inventor.sender(f"invented-{number}")
             assert isinstance(answer, Error)
             assert answer.condition == "amqp:not-found", answer
@@ -127,9 +136,10 @@ def test_whoever_invents_names_spoils_nothing_for_others(proxy: LocalProxy) -> N
     assert [entity.state for entity in status.entities] == [EntityState.HEALTHY] * 2, status
 
 
+@pytest.mark.usefixtures("fewer_claims")
 def test_a_connection_that_asks_for_invented_names_is_refused_more_and_served_on(proxy: LocalProxy) -> None:
     with EngineClient(proxy.server.port, "RootManageSharedAccessKey", KEY) as client:
-        for number in range(CLAIMS_MAX):
+        for number in range(FEW):
             assert isinstance(client.sender(f"invented-{number}/$management"), Error)
         refused = client.receiver("more-orders")
         assert isinstance(refused, Error)
@@ -173,9 +183,9 @@ def ask_in_vain(asking: SendingLink, count: int, size: int = 0, how_many: int = 
 
 def kept(proxy: LocalProxy) -> int:
     async def count() -> int:
-        upstream = proxy.server._upstream
-        assert upstream is not None
-        return max([upstream.kept_bytes(connection) for connection in upstream._connections], default=0)
+        connections = proxy.server._upstream
+        assert connections is not None
+        return max([connections.kept_bytes(each) for each in connections._connections], default=0)
 
     return proxy.ask(count())
 

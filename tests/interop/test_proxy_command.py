@@ -7,30 +7,25 @@ import os
 import signal
 import socket
 import socketserver
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
+from command_processes import WAIT_S, Process, Start, command_processes, end, next_line
 from json_rules import broken_rules
+from local_proxy import LocalProxy
 from token_source import IdentityEndpoint, identity_endpoint, issuer, keyless
 
 from twinbus.cli.main import run
 from twinbus.local_register import RUN_VARIABLE
 from twinbus.testing import LocalNamespace, NamespacePair
 
-Process: TypeAlias = subprocess.Popen[str]
-Start: TypeAlias = Callable[..., Process]
-
-WAIT_S = 60
 QUICK = ("--backlog-queue-count", "1", "--retry-attempts", "1", "--attempt-timeout", "2s")
 
 
@@ -51,46 +46,16 @@ def nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `twinbus proxy` with these arguments in an empty folder; what still runs at the end is killed."""
-    processes: list[Process] = []
+    with command_processes(tmp_path) as start_command:
 
-    def start_one(pair: NamespacePair, *arguments: str, **environment: str) -> Process:
-        strings = {
-            "TWINBUS_PRIMARY": pair.primary.connection_string,
-            "TWINBUS_SECONDARY": pair.secondary.connection_string,
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "twinbus", "proxy", "--listen", "0", *QUICK, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, **strings, **environment},
-        )
-        processes.append(process)
-        return process
+        def start_proxy(pair: NamespacePair, *arguments: str, **environment: str) -> Process:
+            strings = {
+                "TWINBUS_PRIMARY": pair.primary.connection_string,
+                "TWINBUS_SECONDARY": pair.secondary.connection_string,
+            }
+            return start_command("proxy", "--listen", "0", *QUICK, *arguments, **(strings | environment))
 
-    yield start_one
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: Process) -> str:
-    """The next line that it prints; "" if it ends, or prints nothing for long and is killed for that."""
-    assert process.stdout is not None
-    patience = threading.Timer(WAIT_S, process.kill)
-    patience.start()
-    try:
-        return process.stdout.readline()
-    finally:
-        patience.cancel()
-
-
-def end(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    """Send a signal; the exit code and what was printed since."""
-    process.send_signal(number)
-    out, err = process.communicate(timeout=WAIT_S)
-    return process.returncode, out, err
+        yield start_proxy
 
 
 def send_and_receive(connection_string: str, text: str) -> str:
@@ -100,6 +65,18 @@ def send_and_receive(connection_string: str, text: str) -> str:
         (message,) = receiver.receive_messages(max_wait_time=20)
         receiver.complete_message(message)
         return str(message)
+
+
+def receive(connection_string: str, count: int) -> list[str]:
+    """Receive and complete this many messages, or what comes until none does for a while."""
+    found: list[str] = []
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        receiver = client.get_queue_receiver("orders")
+        while len(found) < count and (messages := receiver.receive_messages(count, max_wait_time=20)):
+            for message in messages:
+                receiver.complete_message(message)
+                found.append(str(message))
+    return found
 
 
 def get(address: str, path: str) -> tuple[int, str]:
@@ -117,6 +94,9 @@ def test_it_prints_strings_that_clients_can_use_and_stops_cleanly(pair: Namespac
     assert (name, rule) == ("proxy", "proxy app")
     assert send_and_receive(connection_string, "42") == "42"
     assert send_and_receive(limited, "43") == "43"
+    authority = connection_string.partition("TwinbusCA=")[2]
+    with ServiceBusAdministrationClient.from_connection_string(connection_string, connection_verify=authority) as admin:
+        assert admin.get_queue("orders").name == "orders"
     code, out, err = end(process)
     assert (code, out) == (0, "")
     assert "serving; Ctrl-C stops" in err
@@ -141,22 +121,13 @@ def test_json_says_when_it_is_ready_and_when_it_has_stopped(pair: NamespacePair,
     assert [*broken_rules(ready), *broken_rules(json.loads(out))] == []
 
 
-def test_keys_and_certificate_are_kept_with_the_data(pair: NamespacePair, start: Start) -> None:
-    strings = []
+def test_keys_and_certificate_are_kept_with_the_data(pair: NamespacePair, tmp_path: Path) -> None:
+    kept, strings = [], (pair.primary.connection_string, pair.secondary.connection_string)
     for _ in range(2):
-        process = start(pair, "--json")
-        strings.append(json.loads(next_line(process))["connection_string"].partition(";")[2])
-        assert end(process)[0] == 0
-    assert strings[0] == strings[1]
-
-
-def test_administration_works_with_the_printed_string(pair: NamespacePair, start: Start) -> None:
-    process = start(pair, "--json")
-    text = json.loads(next_line(process))["connection_string"]
-    authority = text.partition("TwinbusCA=")[2]
-    with ServiceBusAdministrationClient.from_connection_string(text, connection_verify=authority) as admin:
-        assert admin.get_queue("orders").name == "orders"
-    assert end(process)[0] == 0
+        with LocalProxy(*strings, key=None, data=tmp_path, backlog_queue_count=1) as proxy:
+            assert proxy.server.ca_file is not None
+            kept.append((proxy.connection_string.partition(";")[2], proxy.server.ca_file.read_bytes()))
+    assert kept[0] == kept[1]
 
 
 def test_probes_and_prometheus_have_a_port_of_their_own(start: Start) -> None:
@@ -200,6 +171,30 @@ def test_a_proxy_starts_while_the_primary_is_down(start: Start) -> None:
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
         code, _, err = end(process)
         assert (code, "the primary contoso does not answer yet: unreachable: " in err) == (0, True)
+
+
+def test_what_a_killed_proxy_had_in_its_spool_is_brought_home_by_the_next_one(start: Start) -> None:
+    with LocalNamespace("contoso", queues=["orders"]) as primary, LocalNamespace("backup") as secondary:
+        pair = NamespacePair(primary, secondary)
+        options = ("--json", "--spool", "spool", "--failover-interval", "0s", "--ping-primary-interval", "1s")
+        killed = start(pair, *options)
+        text = json.loads(next_line(killed))["connection_string"]
+        with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
+            sender = client.get_queue_sender("orders")
+            sender.send_messages(ServiceBusMessage("before"))
+            for namespace in (primary, secondary):
+                namespace.faults.add("unreachable", how="refuse")
+            sender.send_messages([ServiceBusMessage(f"batch {number}") for number in range(100)])
+            for number in range(20):
+                sender.send_messages(ServiceBusMessage(f"{number}"))
+            killed.kill()
+            killed.wait()
+        successor = start(pair, *options)
+        text = json.loads(next_line(successor))["connection_string"]
+        primary.faults.clear()
+        accepted = ["before", *(f"batch {number}" for number in range(100)), *(f"{number}" for number in range(20))]
+        assert sorted(receive(text, len(accepted))) == sorted(accepted)
+        assert end(successor)[0] == 0
 
 
 def test_a_signal_while_it_starts_ends_it(pair: NamespacePair, start: Start) -> None:
@@ -253,14 +248,16 @@ def test_status_shows_the_proxies_of_this_machine(
     assert capsys.readouterr().out == "no proxy runs on this machine\n"
 
 
-def test_two_proxies_do_not_share_a_folder(pair: NamespacePair, start: Start) -> None:
-    first = start(pair)
-    assert next_line(first)
-    second = start(pair)
-    out, err = second.communicate(timeout=WAIT_S)
-    assert (second.returncode, out, len(err.splitlines())) == (1, "", 1), err
+def test_two_proxies_do_not_share_a_folder(
+    pair: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalProxy(
+        pair.primary.connection_string, pair.secondary.connection_string, data=tmp_path, backlog_queue_count=1
+    ):
+        code = run(["proxy", "--listen", "0", "--data", str(tmp_path), *QUICK, *sides(pair)])
+    out, err = capsys.readouterr()
+    assert (code, out, len(err.splitlines())) == (1, "", 1), err
     assert "in use" in err
-    assert end(first)[0] == 0
 
 
 # --- bad input ---

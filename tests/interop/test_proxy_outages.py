@@ -43,7 +43,7 @@ def test_within_the_failover_interval_a_send_is_refused_with_a_condition_that_cl
 ) -> None:
     with Proxied(harness, failover_interval=timedelta(seconds=3)) as proxied:
         assert proxied.send(arrival("before")) == Done()
-        harness.primary.kill()
+        harness.primary.break_("unreachable", how="refuse")
         error = proxied.refusal(arrival("refused"))
         assert error.condition == "com.microsoft:timeout"
         proxied.wait_for("suspect")
@@ -125,8 +125,8 @@ def test_with_both_sides_down_a_send_is_refused_and_says_why_of_both(harness: Pa
 def test_a_secondary_that_comes_back_meanwhile_takes_the_messages(harness: PairHarness) -> None:
     with Proxied(harness) as proxied:
         assert proxied.send(arrival("before")) == Done()
-        harness.primary.kill()
-        harness.secondary.kill()
+        for namespace in (harness.primary, harness.secondary):
+            namespace.break_("unreachable", how="refuse")
         waiting = proxied.begin_all([[arrival(f"{number}")] for number in range(20)])
         proxied.wait_for("secondary_unreachable")
         harness.secondary.heal()
@@ -135,7 +135,7 @@ def test_a_secondary_that_comes_back_meanwhile_takes_the_messages(harness: PairH
 
 
 def test_the_primary_may_be_down_when_the_proxy_starts(harness: PairHarness) -> None:
-    harness.primary.kill()
+    harness.primary.break_("unreachable", how="refuse")
     with Proxied(harness) as proxied:
         assert proxied.open() == SenderOpened(None)
         assert proxied.sends.drops_pings is None

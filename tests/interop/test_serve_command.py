@@ -4,73 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
+from command_processes import WAIT_S, Process, Start, command_processes, end, next_line
 from engine_client import EngineClient
 from free_ports import free_port
-
-Process: TypeAlias = subprocess.Popen[str]
-Start: TypeAlias = Callable[..., Process]
-
-WAIT_S = 60
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `twinbus serve` with these arguments in an empty folder; what still runs at the end is killed."""
-    processes: list[Process] = []
-
-    def start_one(*arguments: str, **environment: str) -> Process:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "twinbus", "serve", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-        )
-        processes.append(process)
-        return process
-
-    yield start_one
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: Process) -> str:
-    """The next line that it prints; "" if it ends, or prints nothing for long and is killed for that."""
-    assert process.stdout is not None
-    patience = threading.Timer(WAIT_S, process.kill)
-    patience.start()
-    try:
-        return process.stdout.readline()
-    finally:
-        patience.cancel()
+    with command_processes(tmp_path) as start_command:
+        yield partial(start_command, "serve")
 
 
 def next_json(process: Process) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(next_line(process))
     return said
-
-
-def end(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    """Send a signal; the exit code and what was printed since."""
-    process.send_signal(number)
-    out, err = process.communicate(timeout=WAIT_S)
-    return process.returncode, out, err
 
 
 def send(connection_string: str, queue: str, *texts: str) -> None:

@@ -26,7 +26,7 @@ from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.envelope import address
 from twinbus.spool.folder import SpoolDirectory
-from twinbus.spool.open_spool import Ways
+from twinbus.spool.open_spool import SpoolRoutes
 from twinbus.spool.spool import Spool
 from twinbus.syphon import SyphonOptions
 from twinbus.testing import LocalNamespace
@@ -42,13 +42,13 @@ def primary() -> Iterator[LocalNamespace]:
 
 
 def spool_in(folder: Path, primary: str, **how: Any) -> Spool:
-    ways = Ways(
+    routes = SpoolRoutes(
         primary_name="contoso",
         primary=Namespace.from_connection_string(primary).dial(5),
         secondary=Namespace.from_connection_string(NOWHERE.format(free_port())).dial(5),
         options=SyphonOptions(attempt_s=5, backoff_s=(0.2, 1.0)),
     )
-    return Spool(SpoolDirectory(folder, "contoso"), ways, bytes_max=10**9, **how)
+    return Spool(SpoolDirectory(folder, "contoso"), routes, bytes_max=10**9, **how)
 
 
 def envelope(name: str) -> bytes:

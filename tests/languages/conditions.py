@@ -38,7 +38,7 @@ CLIENTS = ("python", "python-aio", "javascript", "java", "go")
 """Qpid Proton is a library for AMQP and retries nothing."""
 MOMENT = timedelta(seconds=3)
 DETACHED = timedelta(milliseconds=50)
-"""Long enough to detach a receiver; whoever attaches again at once may be refused as well."""
+"""Long enough to detach a receiver; a client that attaches again at once may be refused as well."""
 PATIENCE_S = 120
 
 RETRIED, RAISED, NOTHING, LOST = "retried", "raised", "returned nothing", "never came back"

@@ -204,23 +204,27 @@ class SenderAndReceiver:
         return set(read_ids(self.sent).accepted) - set(got)
 
 
-def run_through(folder: Path, outage: Outage, commands: dict[str, list[str]], *options: str) -> dict[str, Count]:
+def run_through(
+    folder: Path, outage: Outage, commands: dict[str, list[str]], *options: str, outage_s: float = OUTAGE_S
+) -> dict[str, Count]:
     """Let clients send before, during and after an outage, wait until everything is received, and count."""
     with ProxiedPair(folder, commands, *outage.options, *options) as pair, ExitStack() as stack:
         clients = []
         for name, command in commands.items():
             clients.append(SenderAndReceiver(name, command, pair.proxy.connection_string, folder))
             stack.callback(clients[-1].kill)
-        return _run_clients(pair, outage, clients)
+        return _run_clients(pair, outage, outage_s, clients)
 
 
-def _run_clients(pair: ProxiedPair, outage: Outage, clients: list[SenderAndReceiver]) -> dict[str, Count]:
+def _run_clients(
+    pair: ProxiedPair, outage: Outage, outage_s: float, clients: list[SenderAndReceiver]
+) -> dict[str, Count]:
     for client in clients:
         client.start()
     _wait(lambda: all(client.accepted() >= 30 for client in clients), STARTED_S)
     outage.begin(pair)
     before = {client.queue: client.accepted() for client in clients}
-    time.sleep(OUTAGE_S)
+    time.sleep(outage_s)
     before_return = {client.queue: client.accepted() for client in clients}
     outage.end(pair)
     _wait(lambda: all(client.accepted() > before_return[client.queue] + 30 for client in clients), HOME_S)

@@ -29,7 +29,7 @@ from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.faults.fault_table import FaultTable
-from twinbus.broker.faults.switch import FaultSwitch
+from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.broker.links.backend import Backend, ReceiverNotice
@@ -200,15 +200,8 @@ class SimulatedServer:
         return MessageReader(self.limits.message_bytes_max, lambda: f"given-{next(numbers)}")
 
 
-class _NoPort:
-    """What faults of the port would act on: `FaultableServer`."""
-
-    def __getattr__(self, _name: str) -> Callable[[], None]:
-        return lambda: None
-
-
 class ObservedBackend(NamespaceBackend):
-    """Somebody hears of the responses to requests."""
+    """Reports the responses to requests."""
 
     on_response: Callable[[str, Request, bytes], None]
 
@@ -250,7 +243,7 @@ class SimulatedNamespace(SimulatedServer):
         )
         backend = ObservedBackend(gate, self.messages, Meter(), self._notify)
         backend.on_response = self.on_response
-        switch = FaultSwitch(FaultTable(self.random.random), _NoPort(), write_dump=lambda _: None)
+        switch = FaultSwitch(FaultTable(self.random.random), NoPort(), write_dump=lambda _: None)
         self.serve(backend, lambda context, relieve: Scheduler(gate, context, switch, self.loop.now_ms, relieve))
         scheduler = self.scheduler
         assert isinstance(scheduler, Scheduler)

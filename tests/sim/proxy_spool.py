@@ -85,7 +85,7 @@ class SimulatedSpool(Spool):
     def _spool_in(self, folder: Any) -> OpenSpool:
         spool = SimulatedOpenSpool(
             folder,
-            self._ways,
+            self._routes,
             bytes_max=self._bytes_max,
             on_alert=self._on_alert,
             open_store=self.machine.new_store,
@@ -99,7 +99,7 @@ class SimulatedOwnSpool(OwnSpool):
         folder: Any = OnlyFolder()
         self._spool = spool = SimulatedSpool(
             folder,
-            self._ways,
+            self._routes,
             bytes_max=self._bytes_max,
             on_alert=lambda alert: self._call(lambda: self._tell(alert)),
         )

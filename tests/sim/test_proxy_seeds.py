@@ -25,7 +25,7 @@ from twinbus.proxy.upstream import UpstreamConnections
 from twinbus.spool.contents import SpoolContents
 from twinbus.transport.link_handler import LinkHandler
 
-SEEDS, CHUNK = seed_count(20, 600), 10
+SEEDS, CHUNK = seed_count(10, 600), 10
 SEEDS_TO_FIND_A_BUG = 200
 
 

@@ -19,7 +19,7 @@ from twinbus.syphon.backlog_message import HeldMessage
 from twinbus.syphon.batch_sender import BatchSender
 from twinbus.syphon.detour_pump import DetourPump
 
-SEEDS, CHUNK = seed_count(40, 1_000), 20
+SEEDS, CHUNK = seed_count(20, 1_000), 20
 SEEDS_TO_FIND_A_BUG = 600
 
 

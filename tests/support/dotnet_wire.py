@@ -92,7 +92,7 @@ def sasl_init() -> bytes:
 
 
 def open_frame(host: str) -> bytes:
-    """Its idle time-out is a minute, and half of that is said."""
+    """Its idle time-out is a minute; the open frame has half of that."""
     properties = {
         symbol("product"): text("Azure.Messaging.ServiceBus"),
         symbol("version"): text("7.21.0"),

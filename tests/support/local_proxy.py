@@ -31,14 +31,17 @@ class LocalProxy:
         primary: str,
         secondary: str,
         *,
-        key: str = "the-key-of-the-proxy",
+        key: str | None = "the-key-of-the-proxy",
         rules: tuple[AccessRule, ...] = (),
         data: Path | None = None,
         limits: TrafficLimits | None = None,
         server_limits: ServerLimits | None = None,
         **pairing: Any,
     ) -> None:
-        """`primary` and `secondary` are connection strings; `pairing` are options of the pair."""
+        """`primary` and `secondary` are connection strings; `pairing` are options of the pair.
+
+        Without a `key` it makes one and keeps it in `data`.
+        """
         reserved = reserve_port()
         assert reserved is not None, "there is a free port"
         self._reserved = reserved

@@ -1,4 +1,4 @@
-"""Outages of the primary, of every kind, for tests of whatever sends to it."""
+"""Outages of the primary, of every kind, for tests of clients and proxies that send to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paired import PairHarness
 SILENCE = timedelta(seconds=3)
 """One attempt where silence has to be waited for."""
 PATIENCE = timedelta(seconds=20)
-"""One attempt where an answer comes, be the machine ever so busy."""
+"""One attempt where an answer comes, even on a busy machine."""
 
 
 def kill(harness: PairHarness) -> None:

@@ -56,7 +56,7 @@ class SpoolProgram:
         """Where each message was put."""
 
     def read(self, at_least: int | None = None) -> None:
-        """Wait until so many are accepted, or all of them."""
+        """Wait until at least this many are accepted, or all of them."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.strip() == "done":

@@ -45,6 +45,7 @@ from twinbus.broker.store.api import Store, StoredNamespace
 from twinbus.broker.store.memory import MemoryStore
 from twinbus.broker.store.sql_connection import store_error
 from twinbus.broker.store.sqlite import SqliteStore
+from twinbus.broker.store_lifecycle import close_store, recover_store
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreError
 from twinbus.options import NamespaceOptions
@@ -52,8 +53,6 @@ from twinbus.options import NamespaceOptions
 logger = logging.getLogger("twinbus.namespace")
 
 R = TypeVar("R")
-
-RECOVERY_PAUSE_S = 1.0
 
 
 class NamespaceServer:
@@ -267,13 +266,7 @@ class NamespaceServer:
     async def _close(self) -> None:
         if self._recovery is not None:
             self._recovery.cancel()
-        self._scheduler.stop()
-        self.amqp.stop_reading()
-        await asyncio.to_thread(self._store.close)
-        await asyncio.sleep(0)  # let the store's last reports be handled
-        self._scheduler.flush()
-        self.amqp.close_connections(Error("amqp:connection:forced", "the namespace is being stopped"))
-        await self.amqp.wait_closed()
+        await close_store(self._store, self._scheduler, self.amqp, "the namespace is being stopped")
 
     # --- faults ---
 
@@ -303,13 +296,7 @@ class NamespaceServer:
         self._recovery = self._loop.create_task(self._recover())
 
     async def _recover(self) -> None:
-        while self.gate.failure is not None:
-            await asyncio.sleep(RECOVERY_PAUSE_S)
-            try:
-                await asyncio.to_thread(self.gate.recover)
-            except Exception as error:  # whatever it is, go on trying
-                logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
-        logger.info("namespace %s works again", self.options.name)
+        await recover_store(self.gate, f"namespace {self.options.name}", logger)
         self.ledger.record_inventory(self.gate.machine.registry.all())
         self._scheduler.set_timer()
 

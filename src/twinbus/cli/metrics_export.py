@@ -38,7 +38,7 @@ class ListenAddress(NamedTuple):
 def parse_address(
     text: str, option: str = "--metrics", example: int = 9464, *, any_free: bool = False
 ) -> ListenAddress:
-    """`9464` or `0.0.0.0:9464`; nobody but this machine is let in unless a host says so. Raises `OptionsError`.
+    """`9464` or `0.0.0.0:9464`; without a host, only this machine can connect. Raises `OptionsError`.
 
     `any_free`: port 0 is fine.
     """

@@ -129,7 +129,7 @@ DECLARED = tuple(_declared())
 
 class _PairingArguments(ArgumentGroup):
     def options(self, secondary: Namespace) -> SendAvailabilityPairedNamespaceOptions:
-        """The options of a paired client; raises `OptionsError` with everything that is wrong, by our names for it."""
+        """The options of a paired client; raises `OptionsError` with everything that is wrong, in terms of flags."""
         values: dict[str, Any] = {"secondary": secondary}
         retry: dict[str, Any] = {}
         for each in DECLARED:
@@ -147,7 +147,7 @@ def in_flags(text: str) -> str:
     names = {name.removeprefix("retry."): flag_of(name) for name in HELP}
     plain = "|".join([name for name in names if "_" not in name])
     long = "|".join(sorted(names.keys() - plain.split("|"), key=len, reverse=True))
-    # Some names are words as well: those count where an option is spoken of.
+    # Some names are common words: they are replaced only where they clearly mean an option.
     return re.sub(
         rf'(?<![\w-])({long}|(?:{plain})(?= must| has| exclude|="))(?:="(\w+)"|=True)?(?!\w)',
         lambda found: names[found[1]] + (f" {found[2]}" if found[2] else ""),

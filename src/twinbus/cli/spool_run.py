@@ -138,11 +138,11 @@ class SpoolEmptying:
             self._wake.set()
 
     async def _empty(self, folder: Any) -> None:
-        from twinbus.spool.open_spool import OpenSpool, Ways
+        from twinbus.spool.open_spool import OpenSpool, SpoolRoutes
 
         if not self._queues:
             self._queues = await backlog_queues(self._ends, self._options.attempt_s)
-        ways = Ways(
+        routes = SpoolRoutes(
             primary_name=self._ends.names.primary,
             primary=self._ends.primary,
             secondary=self._ends.secondary,
@@ -151,7 +151,7 @@ class SpoolEmptying:
             ledger=self._ledger,
         )
         alerts: list[Callable[[Alert], None]] = []
-        spool = OpenSpool(folder, ways, bytes_max=NO_LIMIT, on_alert=lambda alert: alerts[0](alert))
+        spool = OpenSpool(folder, routes, bytes_max=NO_LIMIT, on_alert=lambda alert: alerts[0](alert))
         try:
             await spool.open()
         except StoreError as error:

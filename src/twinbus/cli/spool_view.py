@@ -22,7 +22,7 @@ class SpoolView:
         self.folders: list[FolderReport] = []
 
     def look(self) -> None:
-        """Raises `StoreError` if the given folder is no spool, or that of another pair."""
+        """Raises `StoreError` if the given folder is not a spool, or is of another pair."""
         from twinbus.local_register import registered_spools
         from twinbus.spool.folder import SpoolDirectory
         from twinbus.spool.survey import FolderReport, survey

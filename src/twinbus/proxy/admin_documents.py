@@ -18,7 +18,7 @@ from twinbus.broker.admin.fields import TARGET_HEADERS, is_at
 from twinbus.broker.admin.routes import ResourcePath, parse_resource_path
 from twinbus.broker.auth.claims import resource_path
 from twinbus.errors import ArgumentError
-from twinbus.proxy.atom_places import HIDDEN_KEY, Address, Place, Places, find_places, moved, replace
+from twinbus.proxy.atom_places import HIDDEN_KEY, Address, Places, TextPlace, find_places, moved, replace
 from twinbus.proxy.entity_paths import check_path
 
 HTTP_SCHEMES = frozenset({"http", "https"})
@@ -31,7 +31,7 @@ KeyName = tuple[str, str]
 
 
 class Hosts(NamedTuple):
-    """By which hosts the two sides mean the same namespace, each with its port if it has one."""
+    """The host names of the same namespace on both sides, each with its port if it has one."""
 
     application: Address
     """`https` and the host to which the application sent its request."""
@@ -39,7 +39,7 @@ class Hosts(NamedTuple):
     """To which the proxy sends its own."""
 
     def to_primary(self, address: Address) -> Address | None:
-        """None: it is about something else."""
+        """None: it is not an address of the proxy."""
         if not _is_at(address, self.application.authority):
             return None
         return Address("https" if address.scheme.lower() in HTTP_SCHEMES else address.scheme, self.primary)
@@ -63,7 +63,7 @@ def _is_at(address: Address, host: str) -> bool:
         return False
 
 
-class Target(NamedTuple):
+class ForwardTarget(NamedTuple):
     """An entity to which messages are forwarded."""
 
     header: str
@@ -74,7 +74,7 @@ class Target(NamedTuple):
 
 
 class RequestDocument:
-    """The description in a request; raises `ArgumentError` if it is none, or could mean another entity than it says."""
+    """The description in a request; raises `ArgumentError` if it is not XML, or its targets are ambiguous."""
 
     def __init__(self, body: bytes, hosts: Hosts) -> None:
         self._body = body
@@ -93,7 +93,7 @@ class RequestDocument:
 
     def written(self, keys: Mapping[KeyName, str]) -> bytes:
         """As the primary is to get it, with the keys that it has; raises `ArgumentError` if it does not have them."""
-        restored: list[tuple[Place, str]] = []
+        restored: list[tuple[TextPlace, str]] = []
         for rule, element, place in self._places.keys:
             if place.text.strip() == HIDDEN_KEY:
                 key = keys.get((rule, element))
@@ -106,20 +106,20 @@ class RequestDocument:
         return replace(self._body, [*self._changes, *restored])
 
 
-def _target(element: str, text: str, primary: str) -> Target:
+def _target(element: str, text: str, primary: str) -> ForwardTarget:
     path = resource_path(text)
     check_path(path)
     address = text if "://" in text else f"sb://{primary}/{quote(text.strip('/'), safe='/~')}"
-    return Target(TARGET_HEADERS[element], path, address)
+    return ForwardTarget(TARGET_HEADERS[element], path, address)
 
 
 def keys_in(body: bytes) -> dict[KeyName, str]:
-    """The keys of an entity's rules, in its description; raises `ArgumentError` if it is none."""
+    """The keys of an entity's rules, from its description; raises `ArgumentError` if that is not XML."""
     return {(rule, element): place.text for rule, element, place in find_places(body).keys}
 
 
 def for_application(body: bytes, hosts: Hosts) -> bytes:
-    """A document of the primary's as the application gets it; raises `ArgumentError` if it is none."""
+    """A document of the primary as the application gets it; raises `ArgumentError` if it is not XML."""
     places = find_places(body)
     found = [*places.addresses, *[place for _, place in places.targets]]
     changes = [(place, text) for place in found if (text := moved(place, hosts.to_application)) is not None]

@@ -54,7 +54,7 @@ LARGE_BYTES = 64 * 1024
 """From here on documents are translated on a thread, so that messages do not wait for it."""
 
 SECRET_LENGTH_MIN = 8
-"""What is shorter, as a key that somebody chose for a test, is a part of too many texts."""
+"""Shorter secrets, e.g. keys that were chosen for a test, occur in too many texts by chance."""
 
 METHODS = ("DELETE", "GET", "PUT")
 REQUEST_HEADERS = (
@@ -89,8 +89,8 @@ def make_administration(
     return app
 
 
-class Failed(Exception):
-    """There is no answer of the primary's to pass on."""
+class RelayFailed(Exception):
+    """The primary gave no answer that can be passed on."""
 
     def __init__(self, status: int, sub_code: int, text: str) -> None:
         super().__init__(text)
@@ -98,7 +98,7 @@ class Failed(Exception):
         self.sub_code = sub_code
 
 
-class Answer(NamedTuple):
+class PrimaryAnswer(NamedTuple):
     """What the primary said."""
 
     status: int
@@ -128,9 +128,8 @@ class AdministrationRelay:
         self._access: AdminAccess | None = None
 
     async def run(self, _: web.Application) -> AsyncIterator[None]:
-        """Between these two moments requests can be sent to the primary."""
-        # A connection is used once, and a request is sent once: what was sent may have arrived, whatever became of the
-        # connection.
+        """Keep a client session for the primary open while the application runs."""
+        # A connection is used once, and a request is sent once: it may have arrived even if the connection was lost.
         connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
         self._token = token_source(self._primary.credential, self._connect_s)
         self._session = aiohttp.ClientSession(
@@ -144,13 +143,13 @@ class AdministrationRelay:
             yield
 
     async def serve(self, request: web.Request) -> web.Response:
-        """Answer any request within a bounded time; never raises for what a client or the primary sends."""
+        """PrimaryAnswer any request within a bounded time; never raises for what a client or the primary sends."""
         try:
             async with asyncio.timeout(self._answer_s):
                 return self.authorization.refuse(request) or await self._relay(request)
         except NamespaceError as error:
             return error_response(*http_error_of(error), str(error))
-        except Failed as failure:
+        except RelayFailed as failure:
             return error_response(failure.status, failure.sub_code, str(failure))
         except TimeoutError:
             text = f"{self._name} has not answered within {self._answer_s:g} s; check the entity before you try again"
@@ -201,7 +200,7 @@ class AdministrationRelay:
             token = await asyncio.to_thread(self._token, audience)
         except (TwinbusError, AzureError) as error:
             logger.warning("no token for administration of %s: %s", self._name, without_keys(on_one_line(str(error))))
-            raise Failed(503, 50300, f"the proxy has no token for {self._name}; its log says why") from None
+            raise RelayFailed(503, 50300, f"the proxy has no token for {self._name}; its log says why") from None
         return _header_of(token)
 
     # --- the primary ---
@@ -214,7 +213,7 @@ class AdministrationRelay:
         body: bytes,
         *,
         method: str | None = None,
-    ) -> Answer:
+    ) -> PrimaryAnswer:
         access = await self._admin_access()
         query = request.rel_url.raw_query_string
         url = URL(f"https://{access.host}/{primary_path(path)}{f'?{query}' if query else ''}", encoded=True)
@@ -233,33 +232,33 @@ class AdministrationRelay:
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s, sock_connect=self._connect_s),
             ) as response:
                 said = await _read_whole(response)
-                return Answer(response.status, response.headers, said)
+                return PrimaryAnswer(response.status, response.headers, said)
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError, aiohttp.ServerTimeoutError) as error:
             self._access = None  # certificates may have changed
-            raise Failed(503, 50300, f"{self._name} cannot be reached: {_reason(error)}") from None
+            raise RelayFailed(503, 50300, f"{self._name} cannot be reached: {_reason(error)}") from None
         except (aiohttp.ClientError, OSError) as error:
             text = f"{self._name} was lost before it answered ({_reason(error)}); check the entity before you try again"
-            raise Failed(504, 50400, text) from None
+            raise RelayFailed(504, 50400, text) from None
 
     async def _admin_access(self) -> AdminAccess:
         if self._access is None:
             try:
                 self._access = await asyncio.to_thread(self._primary.admin_access)
             except TwinbusError as error:
-                raise Failed(503, 50300, f"{self._name} cannot be administered: {error}") from None
+                raise RelayFailed(503, 50300, f"{self._name} cannot be administered: {error}") from None
         return self._access
 
     # --- what goes back ---
 
-    async def _passed_on(self, answer: Answer, hosts: Hosts, tokens: Iterable[str]) -> web.Response:
-        """A refusal as it was said; a document with the application's host names and without keys."""
+    async def _passed_on(self, answer: PrimaryAnswer, hosts: Hosts, tokens: Iterable[str]) -> web.Response:
+        """A refusal as the primary sent it; a document with the application's host names and without keys."""
         if answer.status == 401:
             logger.warning("%s refuses the proxy's own credential", self._name)
         secrets = _secrets_of(self._primary.credential, tokens)
         body = answer.body
         if answer.status < 400 and body:
             if not answer.is_xml or "Content-Encoding" in answer.headers:
-                raise Failed(502, 50200, f"{self._name} did not answer as a Service Bus namespace does")
+                raise RelayFailed(502, 50200, f"{self._name} did not answer as a Service Bus namespace does")
             body = await self._translated(body, hosts)
         headers = {
             name: _without(answer.headers[name].encode(), secrets).decode()
@@ -274,7 +273,7 @@ class AdministrationRelay:
                 return for_application(body, hosts)
             return await asyncio.to_thread(for_application, body, hosts)
         except ArgumentError:
-            raise Failed(502, 50200, f"{self._name} sent a document that cannot be read") from None
+            raise RelayFailed(502, 50200, f"{self._name} sent a document that cannot be read") from None
 
 
 class _WasSent(aiohttp.ClientError):
@@ -310,7 +309,7 @@ async def _read_whole(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         size += len(part)
         if size > ANSWER_BYTES_MAX:
-            raise Failed(502, 50200, f"the primary's answer is longer than {ANSWER_BYTES_MAX} bytes")
+            raise RelayFailed(502, 50200, f"the primary's answer is longer than {ANSWER_BYTES_MAX} bytes")
         parts.append(part)
     return b"".join(parts)
 
@@ -339,7 +338,7 @@ def _reason(error: Exception) -> str:
 
 
 def _secrets_of(credential: Credential, tokens: Iterable[str]) -> list[bytes]:
-    """What must not be in an answer: the key, and of each token what proves something."""
+    """What must not be in an answer: the key, and the secret part of each token."""
     found = [credential.named_key.key] if isinstance(credential, AzureNamedKeyCredential) else []
     for token in tokens:
         signature = _SIGNATURE.search(token)

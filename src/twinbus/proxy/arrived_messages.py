@@ -1,4 +1,4 @@
-"""Messages that an application sent through the proxy: what a flow, and the ledger, want to know of them."""
+"""Messages that an application sent through the proxy, as flows and the ledger use them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _KEYS = frozenset({"PrimaryKey", "SecondaryKey"})
 _DEPTH_MAX = 64
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """Bytes of a document, and the text they stand for."""
 
     start: int
@@ -41,22 +41,22 @@ class KeyPlace(NamedTuple):
     rule: str
     """The rule's name."""
     element: str
-    place: Place
+    place: TextPlace
 
 
 @dataclass(slots=True)
 class Places:
-    """What there is in a document."""
+    """All places of a document that may have to change."""
 
-    addresses: list[Place] = field(default_factory=list)
-    """Ids, links and base addresses; possibly of something else than the namespace."""
-    targets: list[tuple[str, Place]] = field(default_factory=list)
+    addresses: list[TextPlace] = field(default_factory=list)
+    """Ids, links and base addresses; some may not be of the namespace."""
+    targets: list[tuple[str, TextPlace]] = field(default_factory=list)
     """Where messages are forwarded to: the element, and an address or the name of an entity."""
     keys: list[KeyPlace] = field(default_factory=list)
 
 
 def find_places(document: bytes) -> Places:
-    """Raises `ArgumentError` if it is no XML document, or one that could say something else to another reader."""
+    """Raises `ArgumentError` if it is not XML, or could mean something else to another parser."""
     if b"\0" in document:
         raise ArgumentError("the body is not a well-formed XML document in UTF-8")
     scan = _Scan(document)
@@ -77,14 +77,14 @@ class Address(NamedTuple):
         return f"{self.scheme}://{self.authority}"
 
 
-def moved(place: Place, move: Callable[[Address], Address | None]) -> str | None:
+def moved(place: TextPlace, move: Callable[[Address], Address | None]) -> str | None:
     """The text of a place with another address at its beginning; None: it has none, or `move` leaves it alone."""
     found = _ADDRESS.match(place.text)
     other = None if found is None else move(Address(found[2], found[3]))
     return None if found is None or other is None else f"{found[1]}{other}{place.text[found.end() :]}"
 
 
-def replace(document: bytes, changes: Iterable[tuple[Place, str]]) -> bytes:
+def replace(document: bytes, changes: Iterable[tuple[TextPlace, str]]) -> bytes:
     """The document with other texts at some places. Where only the beginning of an address differs, the rest stays."""
     parts: list[bytes] = []
     done = 0
@@ -130,7 +130,7 @@ class _Scan:
         self.places = Places()
         self._document = document
         self._open: list[_Element] = []
-        self._rule_keys: list[tuple[str, Place]] = []
+        self._rule_keys: list[tuple[str, TextPlace]] = []
         self._rule_name = ""
         self.parser = parser = expat.ParserCreate(namespace_separator=" ")
         parser.StartElementHandler = self._start
@@ -140,7 +140,7 @@ class _Scan:
         parser.DefaultHandler = lambda _: self._reach_content()  # comments, and the marks around character data
 
     def finish(self) -> Places:
-        self._end_of_rule("AuthorizationRule", Place(0, 0, ""))  # keys elsewhere are keys, too
+        self._end_of_rule("AuthorizationRule", TextPlace(0, 0, ""))  # keys elsewhere are keys, too
         return self.places
 
     def _refuse_types(self, *_: object) -> None:
@@ -167,7 +167,7 @@ class _Scan:
         self._reach_content()
         element = self._open.pop()
         assert element.content_start is not None
-        content = Place(element.content_start, self.parser.CurrentByteIndex, "".join(element.text))
+        content = TextPlace(element.content_start, self.parser.CurrentByteIndex, "".join(element.text))
         if element.is_atom and element.name == "id":
             self.places.addresses.append(content)
         if element.is_atom and element.name == "link":
@@ -179,7 +179,7 @@ class _Scan:
             self.places.targets.append((element.name, content))
         self._end_of_rule(element.name, content)
 
-    def _end_of_rule(self, name: str, content: Place) -> None:
+    def _end_of_rule(self, name: str, content: TextPlace) -> None:
         """Keys come before or after the name of their rule."""
         if name in _KEYS and content.start < content.end:
             self._rule_keys.append((name, content))
@@ -197,4 +197,4 @@ class _Scan:
         for found in _ATTRIBUTE.finditer(self._document, element.start, element.content_start):
             if found[1] == raw_name:
                 group = 2 if found[2] is not None else 3
-                self.places.addresses.append(Place(found.start(group), found.end(group), text))
+                self.places.addresses.append(TextPlace(found.start(group), found.end(group), text))

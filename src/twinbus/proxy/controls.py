@@ -1,4 +1,4 @@
-"""How a running proxy is asked from outside: a control socket like that of a namespace, and where it is found."""
+"""The control socket of a running proxy, like that of a namespace, and its entry in the local register."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProxyControls:
         self._registration = Registration(PROXY, self._name, self._server.path)
 
     async def stop(self) -> None:
-        """Harmless when it is stopped."""
+        """Harmless if it is stopped already."""
         if self._registration is not None:
             self._registration.end()
         await self._server.stop()
@@ -49,4 +49,4 @@ class ProxyControls:
             case "status":
                 return self._status()
             case _:
-                raise OptionsError(f"no request of a proxy is called {request!r:.60}: there are {', '.join(REQUESTS)}")
+                raise OptionsError(f"unknown request {request!r:.60}: a proxy knows {', '.join(REQUESTS)}")

@@ -1,7 +1,7 @@
-"""Paths that mean the same to everybody who reads them.
+"""Checks that a path means the same entity to the proxy and to the primary.
 
-An application may have rights to some entities only, and the proxy has all of them at the primary. So a path that is
-checked here must not be another one there.
+An application may have rights to some entities only, but the proxy has all rights at the primary. So a path that was
+authorized here must not name another entity there.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from twinbus.errors import ArgumentError
 
 PATH_LENGTH_MAX = 1_024
-"""The service allows less. Names that are invented must not take any amount of memory."""
+"""The service allows less. Invented names must not use up memory."""
 
 
 def check_path(path: str) -> None:
-    """Raise `ArgumentError` if another reader might take it for another path, or if it is too long to be one."""
+    """Raise `ArgumentError` if the primary might read it as another path, or if it is too long."""
     if len(path) > PATH_LENGTH_MAX:
         raise ArgumentError(f"a path of {len(path)} characters cannot be the path of an entity")
     parts = path.split("/")

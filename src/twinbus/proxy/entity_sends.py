@@ -1,8 +1,8 @@
 """Sends to one entity of the primary: straight on one link while nothing is wrong, else by flows.
 
 Messages keep the order in which they came while they stay on one side. So while sends that failed are tried again,
-later ones wait behind them. Those that wait for something else, as a busy primary or the end of a suspicion, let others
-pass.
+later ones wait behind them. Sends that wait for something else, e.g. a busy primary or the end of a suspicion, let
+others pass.
 
 No clock and no sockets here: times are arguments, and `SendPorts` does the rest.
 """
@@ -21,7 +21,7 @@ from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Refused
 from twinbus.client.core.asks import Answer, Ask, Failed, Sleep, ToPrimary
 from twinbus.client.native.failures import for_caller
-from twinbus.client.native.window import NO_LIMIT, SendWindow, Transfer
+from twinbus.client.native.window import NO_LIMIT, PendingTransfer, SendWindow
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.errors import DecodeError, MessageTooLarge, NamespaceError, SendError, TooLargeForDetour
 from twinbus.pairing.encoded_messages import encode_batch, pack
@@ -40,11 +40,11 @@ OnReplies = Callable[[Sequence[Any], Reply], None]
 
 DONE = Done()
 SEND_BYTES = 1_024
-"""What a send takes beside its messages."""
+"""Memory that a send takes in addition to its messages."""
 FLOW_BYTES = 9 * 1_024
-"""What one takes more that goes by a flow: measured."""
+"""Additional memory of a send that goes by a flow, as measured."""
 ENVELOPE_BYTES = 8 * 1_024
-"""A message that leaves this much of what a backlog queue takes at once can surely take the detour."""
+"""Room for an envelope: a message that is smaller than a backlog batch by this much fits the backlog."""
 TURN_S = 1e-6
 """From one send that is tried again to the next, at least."""
 _ALIAS = b"x-ms-"
@@ -71,7 +71,7 @@ class SendPorts(Protocol):
         """It is not to be used again."""
 
     def start_flow(self, send: DirectSend, failure: Failure | None, epoch: int) -> None:
-        """Begin a flow, which ends with `send.end`; `failure`: an attempt that began in this epoch came to that."""
+        """Begin a flow, which ends with `send.end`; `failure`: of an attempt that began in this epoch."""
 
     def flush_soon(self) -> None:
         """Something was written for the primary."""
@@ -83,7 +83,7 @@ class SendPorts(Protocol):
         """Messages with these reserved names, or of a certain size, could not take the detour."""
 
 
-class DirectSend(Transfer):
+class DirectSend(PendingTransfer):
     """One transfer of an application."""
 
     __slots__ = ("arrivals", "epoch", "is_ahead", "on_replies", "sends", "taken_bytes", "ticket")
@@ -136,7 +136,7 @@ class DirectSend(Transfer):
 
     @property
     def is_ping(self) -> bool:
-        """Whether there is nothing else in it: a ping need not be stored, everything else does."""
+        """Whether it has nothing but pings, which need not be stored."""
         return self.arrivals[0].is_ping and all(arrival.is_ping for arrival in self.arrivals)
 
 
@@ -150,7 +150,7 @@ class BatchPart(DirectSend):
         super().__init__(whole.sends, arrivals, sum(sizes_of(arrivals)), whole.at, whole.on_replies, whole.ticket)
         self._batch = batch
 
-    all_stored = Transfer.all_stored
+    all_stored = PendingTransfer.all_stored
 
     def answer(self, reply: Reply, accepted: int) -> None:
         self._batch.answered(reply, accepted)
@@ -186,7 +186,7 @@ class EntitySends:
         self.recorder = ports.recorder
         self.link: SendWindow | None = None
         self.message_bytes_max: int | None = None
-        """The largest message the primary takes, as its last link said; None: nobody knows."""
+        """The largest message the primary takes, as its last link said; None: unknown."""
         self.choice = QueueChoice()
         """Of the backlog queue to which its messages go when they have to."""
         self.sent_directly = 0
@@ -233,7 +233,7 @@ class EntitySends:
             self.pump(at)
 
     def pump(self, at: float) -> None:
-        """Send what waits and need not wait any more."""
+        """Send what waits and may go now."""
         entity, pending = self.entity, self._pending
         while pending and not self._ahead:
             epoch = entity.plain_epoch
@@ -354,7 +354,7 @@ class EntitySends:
         self.pump(at)
 
     def not_opened(self, failure: Failure, epoch: int, at: float) -> None:
-        """There is no link: that is a failed attempt of all who waited for it."""
+        """There is no link: the attempt of all sends that waited for it has failed."""
         self._is_opening = False
         waiting, self._pending = self._pending, deque()
         for send in waiting:
@@ -364,7 +364,7 @@ class EntitySends:
     # --- flows ---
 
     def failed(self, send: DirectSend, failure: Failure, at: float) -> None:
-        """A direct send failed: it goes on as a flow. A ping only wanted to know."""
+        """A direct send failed: it goes on as a flow, unless it is a ping."""
         if send.is_ping:
             self._end(send, not_stored(failure.error or SendError(str(failure))).refused, 0)
         else:

@@ -1,7 +1,7 @@
-"""A port for those who watch a proxy: `/metrics` for Prometheus, `/healthz` for whoever starts and stops it.
+"""A port for monitoring a proxy: `/metrics` for Prometheus, `/healthz` for health probes.
 
-A port of its own, because on the one of the proxy these would be names of entities. It needs no key, and tells names of
-entities and numbers, no contents.
+It is separate because these paths would be names of entities on the proxy's own port. It needs no key, and shows names
+of entities and numbers, but no contents of messages.
 
     /healthz, /healthz/live    200 as long as the process works
     /healthz/ready             200 if messages can be stored somewhere, else 503; the text says why
@@ -22,7 +22,7 @@ IDLE_S = 15.0
 READY_HELP = "1 while messages that are sent to the proxy can be stored somewhere, else 0."
 
 
-class Watched(Protocol):
+class WatchedProxy(Protocol):
     def ready(self) -> tuple[bool, str]: ...
 
     def metrics_text(self) -> str:
@@ -30,7 +30,7 @@ class Watched(Protocol):
 
 
 class MetricsPort:
-    def __init__(self, host: str, port: int, watched: Watched) -> None:
+    def __init__(self, host: str, port: int, watched: WatchedProxy) -> None:
         self._host, self._port = host, port
         self._watched = watched
         app = web.Application(client_max_size=1024)
@@ -48,7 +48,7 @@ class MetricsPort:
         return int(self._runner.addresses[0][1])
 
     async def start(self) -> None:
-        """Raises `TwinbusError` if the address cannot be had."""
+        """Raises `TwinbusError` if it cannot listen on the address."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._host, self._port).start()
@@ -58,7 +58,7 @@ class MetricsPort:
             raise TwinbusError(f"--metrics: cannot listen on {self._host}:{self._port}: {text}") from None
 
     async def stop(self) -> None:
-        """Harmless when it is stopped."""
+        """Harmless if it is stopped already."""
         await self._runner.cleanup()
 
     async def _metrics(self, _: web.Request) -> web.Response:

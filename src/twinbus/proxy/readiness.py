@@ -1,4 +1,4 @@
-"""Whether a proxy can do its work, and why not: what a readiness probe is told."""
+"""Whether a proxy can do its work, and why not: the answer to a readiness probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Readiness(NamedTuple):
     is_ready: bool
     """Whether messages that are sent now can be stored somewhere."""
     reason: str
-    """Why not, or what is wrong all the same; empty: nothing is."""
+    """Why not, or what is wrong although it is ready; empty: nothing is wrong."""
 
 
 def readiness(status: Status) -> Readiness:

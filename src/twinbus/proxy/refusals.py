@@ -1,4 +1,4 @@
-"""What an application is told when its messages were not stored, or not all of them: a condition and a text.
+"""The condition and the text that an application gets if its messages were not stored, or not all of them.
 
 | what happened                                              | condition                          |
 |------------------------------------------------------------|------------------------------------|
@@ -8,11 +8,11 @@
 | it was held for too long, or the proxy stops               | `com.microsoft:timeout`            |
 | some messages of a batch are stored, others are not        | `amqp:not-allowed`                 |
 | it is too large for the backlog                            | `amqp:link:message-size-exceeded`  |
-| it cannot wear an envelope                                 | `com.microsoft:argument-error`     |
+| it cannot be put into an envelope                          | `com.microsoft:argument-error`     |
 | the pair has faulted                                       | `amqp:internal-error`              |
 
-Official clients send again after a time-out. They must not do that by themselves with a batch of which a part is
-stored: its sender has to know.
+Official clients send again after a time-out. They must not do so with a batch that is partly
+stored: its sender decides.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class NotStored(NamedTuple):
 
     refused: Refused
     accepted: int = 0
-    """How many of its messages are stored all the same."""
+    """How many of its messages are stored nevertheless."""
 
 
 def not_stored(error: BaseException) -> NotStored:
-    """What the application is told about a send that ended with this error."""
+    """The answer to the application for a send that ended with this error."""
     receipt = receipt_of(error)
     text = str(error) if isinstance(error, TwinbusError) else "the proxy failed; its log says how"
     accepted = 0

@@ -48,7 +48,7 @@ class SendFlows:
     async def store(self, send: DirectSend, failure: Failure | None, epoch: int) -> SendReceipt:
         """Store what an application sent; raises what its flow raises.
 
-        `failure`: what an attempt came to that was made already, in this epoch.
+        `failure`: of an attempt that was made already, in this epoch.
         """
         sends, first = send.sends, None
         if failure is not None:
@@ -135,7 +135,7 @@ class SendFlows:
         return answers.stored()
 
     async def _store(self, window: SendWindow, sends: EntitySends, request: ArrivedMessages) -> None:
-        """All messages in one transfer, or in several if they are too many for one; raises `LinkFailed`."""
+        """Store all messages, in one transfer if they fit, else in several; raises `LinkFailed`."""
         links, parts = self._transport.primary, sends.split(window, request.arrivals)
         if parts is None:
             text = f"a message of {max(request.sizes)} bytes is larger than {sends.entity.path} takes"

@@ -49,7 +49,7 @@ class ProxyServer:
     def __init__(self, options: ProxyOptions) -> None:
         self.options = options
         self.rules: tuple[AccessRule, ...] = ()
-        """With their keys, once it has started; the one that everything can be done with comes first."""
+        """With their keys, once it has started; the one with all rights comes first."""
         self.meter = Meter()
         self.clock: Callable[[], int] = WallClock()
         self._faults = FaultTable(random.random)
@@ -76,7 +76,7 @@ class ProxyServer:
 
     @property
     def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        """The certificate that clients have to trust for TLS; None: their machines trust it already."""
         return self._endpoint.ca_file
 
     @property
@@ -92,7 +92,7 @@ class ProxyServer:
         return self._sends.status()
 
     def ready(self) -> tuple[bool, str]:
-        """Whether messages that are sent now can be stored somewhere; and why not, or what is wrong all the same."""
+        """Whether messages that are sent now can be stored somewhere, and what is wrong, if anything is."""
         return (False, "not started") if self._sends is None else readiness(self._sends.status())
 
     def facts(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ RETRY_S = 0.25
 REQUEST_S = 60.0
 """How long a request may take: official clients wait as long."""
 TASK_BYTES = 8 * 1_024
-"""What a request takes beside its bytes, or a link that is being opened."""
+"""Memory of a request in addition to its bytes, or of a link that is being opened."""
 TOO_MANY = Failure(
     FailureKind.FULL, f"a connection can be used for at most {CLAIMS_MAX} entities", "amqp:resource-limit-exceeded"
 )
@@ -50,7 +50,7 @@ class UpstreamConnections:
         after_events: Callable[[], None],
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`after_events` is called when something was passed on to applications; `clock` tells idle connections."""
+        """`after_events` is called when something was passed on to applications; `clock` is for idle time-outs."""
         self._dial = dial
         self._clock = clock
         self._attempt_s = attempt_s
@@ -186,7 +186,7 @@ class _ApplicationConnection:
         handler: LinkHandler | None = None,
         size: int = 0,
     ) -> None:
-        """Do this with an entity on the connection, which is opened if there is none, and report what it came to.
+        """Do this with an entity on the connection, which is opened if there is none, and report the result.
 
         `handler`: of the link that is opened by it, for `give_up`; `size`: bytes that are kept until it is done.
         """

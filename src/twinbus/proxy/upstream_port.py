@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.links.backend import PeerLink
 from twinbus.broker.operations import ReceiveMode
-from twinbus.errors import ConditionError, NamespaceError
+from twinbus.errors import ConditionError, NamespaceError, OperationTimedOut
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.transport.link_handler import LinkHandler
 
 LINK_LOST = "amqp:link:detach-forced"
 """The condition after which official clients attach again by themselves, on the same connection."""
-TIMED_OUT = "com.microsoft:timeout"
+TIMED_OUT = OperationTimedOut.condition
 """The condition after which they repeat a request or a send."""
 
 _NOT_IN_A_DETACH = frozenset((TIMED_OUT, "com.microsoft:server-busy", "com.microsoft:operation-cancelled"))
@@ -46,7 +46,7 @@ class Upstream(Protocol):
         """Events of the link go to the handler."""
 
     def give_up(self, connection: int, handler: LinkHandler) -> None:
-        """Nobody waits any more for the link that is being opened with this handler."""
+        """Stop opening the link with this handler: it is not needed any more."""
 
     def close_link(self, connection: int, link: ReceivingLink) -> None:
         """End a link and what belongs to it, also after the primary has ended it."""
@@ -73,7 +73,7 @@ class Upstream(Protocol):
 
 
 def refusal_of(failure: Failure, otherwise: str) -> NamespaceError:
-    """What an application is told: what the primary said, or the condition `otherwise` if it said nothing."""
+    """The error for an application: the primary's own, or one with the condition `otherwise` if it gave none."""
     if failure.is_connection or failure.condition is None:
         text = f"the primary namespace cannot be reached: {failure.text}"
         if failure.kind is FailureKind.UNAUTHORISED:

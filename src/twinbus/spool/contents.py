@@ -1,4 +1,4 @@
-"""What is in one folder of a spool: a queue for each entity, so that one that stays down keeps nobody else's back.
+"""What is in one folder of a spool: a queue for each entity, so that one that stays down does not hold up others.
 
 The queues are called like backlog queues and hold the same envelopes: a syphon does not see a difference. Nothing here
 waits or does I/O: commands go to the commit gate of a namespace, and replies come when they are durable.
@@ -28,7 +28,7 @@ from twinbus.units import size_text
 R = TypeVar("R")
 
 MESSAGE_BYTES_MAX = 100 * 1024 * 1024
-"""Whatever a primary takes."""
+"""As large as the largest message of a premium namespace."""
 QUEUE_SETTINGS = QueueSettings(
     max_size_mb=SIZE_MB_MAX, max_delivery_count=DELIVERY_COUNT_LIMIT, dead_letter_on_expiration=True
 )
@@ -39,7 +39,7 @@ def entity_of_settings(settings: str) -> str:
     return QueueSettings.from_text(settings, "a queue of a spool").user_metadata or ""
 
 
-class Ask(Protocol):
+class AskNamespace(Protocol):
     def __call__(self, command: Command[R], on_reply: Callable[[R | Refused], None], /) -> None:
         """Carry out a command; `on_reply` is called when the reply is durable."""
 
@@ -50,7 +50,7 @@ class SpoolCounts(NamedTuple):
     size_bytes: int = 0
     """Of all messages in it, dead letters too."""
     dead_letters: int = 0
-    """Put aside: expired, or refused for good."""
+    """Messages that expired or were refused permanently."""
 
 
 class SpoolContents:
@@ -61,7 +61,7 @@ class SpoolContents:
         *,
         bytes_max: int,
         registry: Callable[[], Registry],
-        ask: Ask,
+        ask: AskNamespace,
         new_id: Callable[[], str],
         on_queue: Callable[[int], None],
     ) -> None:

@@ -6,8 +6,8 @@
     DIR/1/lock         held, and with the process id in it, while a process uses the sub-folder
     DIR/1/store.sqlite
 
-A sub-folder that nobody holds was left behind: its process was killed, or ended while messages were in it. Whoever
-comes next takes it, messages and all. Locks are those of `flock`: they end with the process, however it ends.
+A sub-folder that nobody holds was left behind: its process was killed, or ended while messages were in it. The next
+process takes it over with its messages. Locks are those of `flock`: they end with the process, also after kill -9.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class SpoolFolder:
         return os.getpid() == self._pid
 
     def release(self) -> None:
-        """Let others have it, with what is in it."""
+        """Unlock it for other processes, with its messages."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def remove(self) -> None:
-        """Remove it with everything in it: nothing that counts may be in it any more."""
+        """Remove it with everything in it: it must not have messages."""
         with self._directory.locked():
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
@@ -171,7 +171,9 @@ class SpoolDirectory:
             until = time.monotonic() + PATIENCE_S
             while not _has_locked(lock):
                 if time.monotonic() > until:
-                    raise StoreInUse(f"the spool {self.path} is in use: somebody holds {LOCK_FILE} in it for too long")
+                    raise StoreInUse(
+                        f"the spool {self.path} is in use: a process has held its file {LOCK_FILE} for too long"
+                    )
                 time.sleep(PAUSE_S)
             yield
         finally:

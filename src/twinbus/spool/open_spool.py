@@ -31,7 +31,7 @@ RESTART_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ways:
+class SpoolRoutes:
     """Where the messages of a spool go."""
 
     primary_name: str
@@ -42,15 +42,12 @@ class Ways:
     options: SyphonOptions = field(default_factory=SyphonOptions)
     ledger: Recorder | None = None
 
-    def recorded_in(self, ledger: Recorder | None) -> Ways:
-        return replace(self, ledger=ledger)
-
 
 class OpenSpool:
     def __init__(
         self,
         folder: SpoolFolder,
-        ways: Ways,
+        routes: SpoolRoutes,
         *,
         bytes_max: int,
         on_alert: Callable[[Alert], None] | None = None,
@@ -58,11 +55,11 @@ class OpenSpool:
     ) -> None:
         """`bytes_max`: of messages, in this folder."""
         self.folder = folder
-        self._ways = ways
+        self._routes = routes
         self._on_alert = on_alert
-        self._namespace = PrivateNamespace(ways.primary_name, folder.store, open_store=open_store)
+        self._namespace = PrivateNamespace(routes.primary_name, folder.store, open_store=open_store)
         self._contents = SpoolContents(
-            ways.primary_name,
+            routes.primary_name,
             str(folder.path),
             bytes_max=bytes_max,
             registry=lambda: self._namespace.gate.machine.registry,
@@ -121,18 +118,18 @@ class OpenSpool:
 
     def make_syphon(self, *, until_empty: bool = False) -> Syphon:
         """A syphon that empties it; `start` it, one at a time."""
-        ways = self._ways
+        routes = self._routes
         self._before = self._before.plus(self.syphon)
         self.syphon = Syphon(
-            ways.primary,
+            routes.primary,
             self.dial,
-            ways.primary_name,
+            routes.primary_name,
             QUEUES_MAX,
-            replace(ways.options, until_empty=until_empty),
+            replace(routes.options, until_empty=until_empty),
             queues=self._contents.indexes,
             on_alert=self._on_alert,
-            ledger=ways.ledger,
-            detour=Detour(ways.secondary, ways.queues),
+            ledger=routes.ledger,
+            detour=Detour(routes.secondary, routes.queues),
         )
         return self.syphon
 
@@ -141,7 +138,7 @@ class OpenSpool:
             self.syphon.add_queue(index)
 
     async def run_syphon(self, *, until_empty: bool = False) -> None:
-        """Empty it, until it is empty or for ever; a syphon that breaks is replaced."""
+        """Bring its messages home, until it is empty or until cancelled; a syphon that breaks is replaced."""
         while True:
             syphon = self.make_syphon(until_empty=until_empty)
             try:
@@ -168,7 +165,7 @@ class OpenSpool:
 
     def use_queues(self, queues: Sequence[int]) -> None:
         """The backlog queues of the secondary, as they are known now."""
-        self._ways = replace(self._ways, queues=tuple(queues))
+        self._routes = replace(self._routes, queues=tuple(queues))
         if self.syphon is not None:
             self.syphon.use_detours(queues)
 
@@ -184,7 +181,7 @@ class OpenSpool:
     # --- the end ---
 
     async def close(self) -> None:
-        """Close it, and remove the folder if nothing is in it any more."""
+        """Close it, and remove the folder if it is empty."""
         self._is_closing = True
         counts, is_known = self.counts(), self._namespace.gate.failure is None
         await self._namespace.close()

@@ -1,13 +1,12 @@
 """A namespace for this process only: the store, the machine and the links of an embedded one, and no port.
 
-Our own engine reaches it over socket pairs (`dial`), so whatever works with a namespace works with this one. It belongs
-to one event loop.
+Our own engine reaches it over socket pairs (`dial`), so everything that works with a namespace works with this one.
+It belongs to one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import secrets
@@ -28,7 +27,7 @@ from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.faults.fault_table import FaultTable
-from twinbus.broker.faults.switch import FaultSwitch
+from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.broker.links.connection_context import ConnectionContext
@@ -43,7 +42,7 @@ from twinbus.broker.ops.meter import Meter
 from twinbus.broker.scheduler import Scheduler
 from twinbus.broker.store.api import Store, StoredNamespace
 from twinbus.broker.store.sqlite import SqliteStore
-from twinbus.errors import StoreError
+from twinbus.broker.store_lifecycle import close_store, recover_store
 from twinbus.spool.contents import MESSAGE_BYTES_MAX
 from twinbus.transport.dial import Dial, key_token
 
@@ -51,7 +50,6 @@ logger = logging.getLogger("twinbus.spool")
 
 R = TypeVar("R")
 
-RECOVERY_PAUSE_S = 1.0
 _RULE = "spool"
 
 
@@ -72,7 +70,7 @@ class PrivateNamespace:
         self._store = self._open_store(self._path)
         try:
             self.gate = await asyncio.to_thread(self._open_gate)
-            self._put_together()
+            self._build_server()
             await asyncio.to_thread(self._store.start, self._scheduler.take_report_from_thread)
         except BaseException:
             await asyncio.to_thread(self._store.close)
@@ -90,7 +88,7 @@ class PrivateNamespace:
             on_error=_log_failed_reply,
         )
 
-    def _put_together(self) -> None:
+    def _build_server(self) -> None:
         throttle = Throttle(ThrottleLimits(), lambda _path: False)
         faults = FaultTable(random.random, throttle)
         meter, limits = Meter(), TrafficLimits(message_bytes_max=MESSAGE_BYTES_MAX)
@@ -138,13 +136,7 @@ class PrivateNamespace:
         self._is_open = False
         if self._recovery is not None:
             self._recovery.cancel()
-        self._scheduler.stop()
-        self._amqp.stop_reading()
-        await asyncio.to_thread(self._store.close)
-        await asyncio.sleep(0)  # let the store's last reports be handled
-        self._scheduler.flush()
-        self._amqp.close_connections(Error("amqp:connection:forced", "the spool is being closed"))
-        await self._amqp.wait_closed()
+        await close_store(self._store, self._scheduler, self._amqp, "the spool is being closed")
         self._listener.close()
 
     def ask(self, command: Command[R], on_reply: Callable[[R | Refused], None]) -> None:
@@ -182,28 +174,8 @@ class PrivateNamespace:
         self._recovery = self._loop.create_task(self._recover())
 
     async def _recover(self) -> None:
-        while self.gate.failure is not None:
-            await asyncio.sleep(RECOVERY_PAUSE_S)
-            with contextlib.suppress(StoreError):
-                await asyncio.to_thread(self.gate.recover)
-        logger.info("the spool %s works again", self._path.parent)
+        await recover_store(self.gate, f"the spool {self._path.parent}", logger)
         self._scheduler.set_timer()
-
-
-class NoPort:
-    """What faults would do to a port; there is none, and there are no faults."""
-
-    def pause_listening(self) -> None: ...
-
-    def resume_listening(self) -> None: ...
-
-    def drop_connections(self) -> None: ...
-
-    def go_silent(self) -> None: ...
-
-    def speak_again(self) -> None: ...
-
-    def faults_changed(self) -> None: ...
 
 
 def _build_machine(stored: StoredNamespace) -> NamespaceMachine:
@@ -211,7 +183,7 @@ def _build_machine(stored: StoredNamespace) -> NamespaceMachine:
 
 
 def _no_tls() -> NoReturn:
-    raise ssl.SSLError("nobody uses TLS here")
+    raise ssl.SSLError("a spool does not use TLS")
 
 
 def _log_failed_reply(reply: Reply | Notice) -> None:

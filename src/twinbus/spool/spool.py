@@ -1,6 +1,6 @@
 """The spool of one process: a thread with an event loop of its own, which threads and tasks put messages into.
 
-    spool = Spool(SpoolDirectory("/var/spool/app", "contoso"), ways, bytes_max=10**9)
+    spool = Spool(SpoolDirectory("/var/spool/app", "contoso"), routes, bytes_max=10**9)
     spool.start()
     failure = spool.put("orders", envelopes).result()   # None: stored, and safe from kill -9 and power cuts
     spool.stop()
@@ -25,7 +25,7 @@ from twinbus.local_register import register_spool
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolCounts
 from twinbus.spool.folder import SpoolDirectory, SpoolFolder
-from twinbus.spool.open_spool import CLOSED, OpenSpool, SpoolProgress, Ways
+from twinbus.spool.open_spool import CLOSED, OpenSpool, SpoolProgress, SpoolRoutes
 from twinbus.syphon import Alert
 
 logger = logging.getLogger("twinbus.spool")
@@ -58,7 +58,7 @@ class Spool:
     def __init__(
         self,
         directory: SpoolDirectory,
-        ways: Ways,
+        routes: SpoolRoutes,
         *,
         bytes_max: int,
         on_alert: Callable[[Alert], None] | None = None,
@@ -67,7 +67,7 @@ class Spool:
     ) -> None:
         """`on_alert` gets what its syphons report, `on_problem` why a folder cannot be used; both on its thread."""
         self._directory = directory
-        self._ways = ways
+        self._routes = routes
         self._bytes_max = bytes_max
         self._on_alert = on_alert
         self._on_problem = on_problem
@@ -180,7 +180,7 @@ class Spool:
                 await spool.open()
             except StoreError as error:
                 folder.release()
-                if is_new:  # then it is the disk, and another folder is no better
+                if is_new:  # then the disk fails, and another folder does not help
                     raise
                 self._problem(str(error))
                 continue
@@ -188,7 +188,7 @@ class Spool:
 
     def _spool_in(self, folder: SpoolFolder) -> OpenSpool:
         return OpenSpool(
-            folder, self._ways, bytes_max=self._bytes_max, on_alert=self._on_alert, open_store=self._open_store
+            folder, self._routes, bytes_max=self._bytes_max, on_alert=self._on_alert, open_store=self._open_store
         )
 
     def _problem(self, text: str) -> None:
@@ -200,7 +200,7 @@ class Spool:
     # --- folders of others ---
 
     async def _adopt(self) -> None:
-        """Empty what others have left behind, now and whenever somebody leaves something behind."""
+        """Empty folders that other processes have left behind, now and later."""
         room, tasks = asyncio.Semaphore(ADOPTED_MAX), set[asyncio.Task[None]]()
         try:
             while True:

@@ -1,4 +1,4 @@
-"""What is in the folders of a spool, seen from outside: nothing is taken, locked or changed, whoever uses them."""
+"""What is in the folders of a spool, read without changing or holding them, also while processes use them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FolderReport:
     size_bytes: int = 0
     """Of all messages in it."""
     quarantined: int = 0
-    """Put aside: expired, or refused for good."""
+    """Messages that expired or were refused permanently."""
     oldest_ms: int | None = None
     """When the oldest message that waits was stored, in milliseconds since 1970."""
     entities: dict[str, int] = field(default_factory=dict)

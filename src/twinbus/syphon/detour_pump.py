@@ -1,8 +1,8 @@
 """A pump with a second way: messages whose entity is down go to a backlog queue of the secondary, if that is up.
 
-It empties a spool. There messages wait because neither namespace took them; whichever is back first gets them. They go
-home if they can. While their entity is down they go to the backlog, in their envelopes, with what is left of their time
-to live; while the secondary is down too they stay. A throttled entity is waited for: it is not down.
+It empties a spool. Messages wait there because neither namespace took them; the first one that is back gets them. They
+go home if they can. While their entity is down they go to the backlog, in their envelopes, with what is left of their
+time to live; while the secondary is down too, they stay. A throttled entity is waited for: it is not down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import Pump
 
 FOR_GOOD = (reasons.EXPIRED, reasons.MALFORMED)
-"""What a message is dead-lettered for, wherever it was to go."""
+"""Reasons to dead-letter a message at either destination."""
 NAMES_A_BACKLOG_QUEUE = "x-ms-path must not be a backlog queue of the secondary"
 
 
@@ -43,7 +43,7 @@ class DetourPump(Pump):
         self.use_detours(detours)
 
     def use_detours(self, paths: Sequence[str]) -> None:
-        """The backlog queues that there are, as far as is known now."""
+        """The backlog queues that are known now."""
         self._detours = tuple(paths)
         self._known.update(paths)
 
@@ -69,7 +69,7 @@ class DetourPump(Pump):
     # --- the second way ---
 
     def _park(self, held: HeldMessage, now_ms: int) -> None:
-        path = self._way_around(held, now_ms)
+        path = self._detour_for(held, now_ms)
         if path is None:
             held.detour = None
             super()._park(held, now_ms)
@@ -81,13 +81,13 @@ class DetourPump(Pump):
         destination.waiting.append(held)
 
     def _park_doubted(self, messages: Sequence[HeldMessage], now_ms: int) -> None:
-        """They may be stored: they come again before anything else is tried, so that copies do not pile up."""
+        """They may be stored already: they go home first, so that there are not more copies."""
         for held in messages:
             if not held.lock_batch.is_lost:
                 held.detour = None
                 super()._park(held, now_ms)
 
-    def _way_around(self, held: HeldMessage, now_ms: int) -> str | None:
+    def _detour_for(self, held: HeldMessage, now_ms: int) -> str | None:
         """The backlog queue that takes the message instead of its entity; None: there is none, or no need."""
         home = self.destinations.get(held.aliases.path)
         is_down = home is not None and home.state is DestinationState.RESTING and _is_outage(home.failure)

@@ -126,7 +126,7 @@ IN_SPOOL: Mapping[Kind, Kind] = {
 
 
 class SpoolEventLog(SyphonEventLog):
-    """The same for a syphon that empties a spool. What it does there is no operation of a service."""
+    """The same for a syphon that empties a spool. Work on the spool is not recorded as operations of a service."""
 
     def __init__(self, recorder: Recorder, paths: Sequence[str], primary: str, secondary: str) -> None:
         """`secondary`: the one to whose backlog queues messages may go."""

@@ -52,7 +52,7 @@ class AmqpStream(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        """The peer has taken much of what waited: whoever waits for that is among those who wait for events."""
+        """The socket can take more: those that wait for this wait for events."""
         self._on_events([])
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -75,7 +75,7 @@ class AmqpStream(asyncio.Protocol):
             self._set_timer()
 
     def pause_reading(self) -> None:
-        """Leave what the peer sends in its hands; the keep-alives of this side go on."""
+        """Read nothing for now; keep-alives are still sent."""
         self._read(False)
 
     def resume_reading(self) -> None:

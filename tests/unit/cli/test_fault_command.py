@@ -13,20 +13,11 @@ import pytest
 
 from twinbus.broker.faults.catalogue import KINDS
 from twinbus.broker.faults.fault_table import FaultTable
-from twinbus.broker.faults.switch import FaultSwitch
+from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.ops.control_socket import ControlServer, make_control_handler
 from twinbus.cli.main import run
 
 NOW = 1_000_000
-
-
-class NoPort:
-    """A server without a port to close."""
-
-    def nothing(self) -> None:
-        """Nothing can be done to it."""
-
-    pause_listening = resume_listening = drop_connections = go_silent = speak_again = faults_changed = nothing
 
 
 @pytest.fixture(autouse=True)

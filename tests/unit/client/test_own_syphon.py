@@ -29,4 +29,4 @@ def test_syphons_take_their_time_however_short_the_attempts_of_sends_are(
     syphon = OwnSyphon(state, lambda _alert: None, lambda _error: None).make([0])
     assert syphon.pump.options.attempt_s == of_syphons_s
     spool = OwnSpool(state, lambda _name, _text, *, details: None, lambda act: act())
-    assert spool._ways.options.attempt_s == of_syphons_s
+    assert spool._routes.options.attempt_s == of_syphons_s

@@ -9,14 +9,14 @@ import pytest
 from fake_link import FakeLink, rejected
 
 from twinbus.amqp.outcomes import RELEASED, Received
-from twinbus.client.native.window import WINDOW_BYTES_MAX, SendWindow, Transfer
+from twinbus.client.native.window import WINDOW_BYTES_MAX, PendingTransfer, SendWindow
 from twinbus.errors import ConditionError
 from twinbus.pairing.failure import Failure, FailureKind
 
 ATTEMPT_S = 5.0
 
 
-class Noted(Transfer):
+class Noted(PendingTransfer):
     """Notes what became of it."""
 
     def __init__(self, name: str, at: float, size: int = 100) -> None:

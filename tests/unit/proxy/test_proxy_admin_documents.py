@@ -6,9 +6,9 @@ import pytest
 
 from twinbus.errors import ArgumentError
 from twinbus.proxy.admin_documents import (
+    ForwardTarget,
     Hosts,
     RequestDocument,
-    Target,
     checked_path,
     for_application,
     keys_in,
@@ -82,8 +82,8 @@ def test_each_target_has_its_path_its_address_at_the_primary_and_its_header() ->
         HOSTS,
     )
     assert document.targets == [
-        Target(MAIN, "orders/eu", f"sb://{PRIMARY}/Orders/eu"),
-        Target(DEAD, "lost", f"sb://{PRIMARY}/Lost"),
+        ForwardTarget(MAIN, "orders/eu", f"sb://{PRIMARY}/Orders/eu"),
+        ForwardTarget(DEAD, "lost", f"sb://{PRIMARY}/Lost"),
     ]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from twinbus.broker.store.api import StoredNamespace
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.spool.folder import SpoolDirectory, SpoolFolder
-from twinbus.spool.open_spool import Ways
+from twinbus.spool.open_spool import SpoolRoutes
 from twinbus.spool.spool import Spool
 from twinbus.transport.dial import Dial, key_token
 
 NOBODY = Dial("127.0.0.1", 9, None, None, lambda audience: key_token(audience, "name", "key"))
-WAYS = Ways(primary_name="contoso", primary=NOBODY, secondary=NOBODY)
+ROUTES = SpoolRoutes(primary_name="contoso", primary=NOBODY, secondary=NOBODY)
 
 
 class SlowDirectory(SpoolDirectory):
@@ -44,7 +44,7 @@ def left_behind(path: Path) -> Path:
 def test_a_folder_that_was_taken_while_the_spool_stopped_is_let_go(tmp_path: Path) -> None:
     other = left_behind(tmp_path / "spool")
     directory = SlowDirectory(tmp_path / "spool")
-    spool = Spool(directory, WAYS, bytes_max=10**6)
+    spool = Spool(directory, ROUTES, bytes_max=10**6)
     spool.start()
     assert directory.looks.wait(10)
     stopping = threading.Thread(target=spool.stop)
@@ -69,7 +69,7 @@ def test_a_folder_that_was_being_opened_when_the_spool_stopped_is_let_go(tmp_pat
         return (SlowStore if path.parent == other else SqliteStore)(path)
 
     directory = SpoolDirectory(tmp_path / "spool", "contoso")
-    spool = Spool(directory, WAYS, bytes_max=10**6, open_store=open_store)
+    spool = Spool(directory, ROUTES, bytes_max=10**6, open_store=open_store)
     spool.start()
     assert opens.wait(10)
     stopping = threading.Thread(target=spool.stop)

@@ -200,7 +200,7 @@ TARGET_HEADERS = {
 def is_at(address: str, host: str) -> bool:
     """Whether an address (`sb://host:port/orders`) is at a host (`host:port`); one without a port fits any.
 
-    Raises `ValueError` if it is no address.
+    Raises `ValueError` if it is not an address.
     """
     theirs, ours = urlsplit(address), urlsplit(f"//{host}")
     return theirs.hostname == ours.hostname and theirs.port in (None, ours.port)

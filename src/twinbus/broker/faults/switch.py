@@ -36,6 +36,22 @@ class FaultableServer(Protocol):
         """Decide again on `Operation.DELIVER` for each open receiver, and set the timer."""
 
 
+class NoPort:
+    """A `FaultableServer` without a port: faults of the port do nothing."""
+
+    def pause_listening(self) -> None: ...
+
+    def resume_listening(self) -> None: ...
+
+    def drop_connections(self) -> None: ...
+
+    def go_silent(self) -> None: ...
+
+    def speak_again(self) -> None: ...
+
+    def faults_changed(self) -> None: ...
+
+
 class FaultSwitch:
     def __init__(
         self,

@@ -165,7 +165,7 @@ class Backend(Protocol):
     # --- connections ---
 
     def kept_bytes(self, connection: int) -> int:
-        """What is kept for a connection until somebody else takes it, beside what it sends; usually 0."""
+        """Bytes kept for a connection until they can be passed on, in addition to its sends; usually 0."""
 
     def pause_connection(self, connection: int) -> None:
         """The peer does not take its answers: bring no more for now. Receivers are paused one by one."""

@@ -40,7 +40,7 @@ from twinbus.errors import Unauthorized
 MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then the rest waits until some are."""
 KEPT_BYTES_MAX = 4 * 1024 * 1024
-"""For one peer that others do not take; then the rest waits until they do."""
+"""Limit of what the back end keeps for one peer; above it, nothing more is read from that peer."""
 SMALL_AT_ONCE, SMALL_BYTES = 16, 4 * 1024
 """As many messages of this size are taken without looking whether it is enough."""
 
@@ -102,7 +102,7 @@ class LinkDispatcher:
 
     @property
     def kept_bytes(self) -> int:
-        """What the back end keeps for this peer until somebody else takes it."""
+        """What the back end keeps for this peer until it can pass it on."""
         return self._context.backend.kept_bytes(self._number)
 
     @property
@@ -228,7 +228,7 @@ class LinkDispatcher:
         return True
 
     def _is_little(self, event: TransferArrived) -> bool:
-        """Whether taking it was hardly any work: a small message that was put to others."""
+        """Whether it was little work: a small message that was gathered with others."""
         is_small = len(event.payload) <= SMALL_BYTES and event.message_format != BATCH_FORMAT
         return is_small and type(event.link.context) is SenderRole and self._incoming.is_gathering
 

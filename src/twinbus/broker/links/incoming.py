@@ -62,7 +62,7 @@ class IncomingDeliveries:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether one more message is only put to others, and not sent at once."""
+        """Whether one more message is gathered with others, and not sent at once."""
         return 0 < self._gathered_messages < self._gathered_messages_max
 
     def take(self, event: TransferArrived, role: SenderRole, now_ms: int) -> bool:
@@ -102,7 +102,7 @@ class IncomingDeliveries:
         return True
 
     def _begin_gathering(self, path: str) -> None:
-        """Once for all that is gathered: whoever calls `take` bounds how much that is."""
+        """Once for everything that is gathered; the caller of `take` limits how much that is."""
         self.check_load(path)
         most = self._backend.messages_per_send(path)
         self._gathered_messages_max = self._context.limits.batch_messages_max if most is None else most

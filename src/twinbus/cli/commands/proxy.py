@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "proxy"
 DEFAULT_LISTEN = "127.0.0.1:5672"
-"""For this machine only: without TLS on the way, keys can be read. The port is the one that clients use for plain AMQP
-if they are told none, and some cannot be told another."""
+"""For this machine only: without TLS on the way, keys can be read. The port is the default
+of clients for plain AMQP, and some cannot use another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def proxy(
 
 
 def _pair(namespaces: PairArguments) -> tuple[Namespace, Namespace]:
-    """Both sides. What is wrong with them is no mistake on the command line: usually they come from elsewhere."""
+    """Both sides. Their errors do not count as usage errors: they usually come from the environment."""
     try:
         return namespaces.both()
     except OptionsError as error:
@@ -193,13 +193,13 @@ async def serve_until_stopped(
 
 
 async def _start(server: ProxyServer, output: ProxyOutput) -> None:
-    from twinbus.proxy.first_look import look_at_primary, look_at_secondary
+    from twinbus.proxy.startup_checks import check_primary, check_secondary
 
     primary, pairing = server.options.primary, server.options.pairing
     entity = next(iter(pairing.entities), None)
     attempt_s = pairing.attempt_timeout.total_seconds()
-    away = await look_at_primary(primary, attempt_s, entity)
-    await look_at_secondary(pairing.secondary, attempt_s)
+    away = await check_primary(primary, attempt_s, entity)
+    await check_secondary(pairing.secondary, attempt_s)
     if away is not None:
         output.note(f"the primary {primary.host_label} does not answer yet: {away}")
     await server.start()

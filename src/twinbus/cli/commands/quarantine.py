@@ -245,16 +245,16 @@ class QuarantinePlace(NamedTuple):
             return await act(quarantine)
 
     async def _do_in_spool(self, path: Path, act: Callable[[Quarantine], Awaitable[Result]]) -> Result:
-        """Nothing of it is recorded as an operation of a namespace: it is none."""
+        """Nothing is recorded: a spool is not a namespace of a service."""
         from twinbus.spool.folder import SpoolDirectory
-        from twinbus.spool.open_spool import OpenSpool, Ways
+        from twinbus.spool.open_spool import OpenSpool, SpoolRoutes
         from twinbus.syphon.quarantine import Quarantine
 
         directory = SpoolDirectory(path.absolute().parent, self.primary_name)
         directory.open_existing()
         folder, dial = directory.take_one(path.absolute()), self.secondary.dial(self.attempt_s)
-        ways = Ways(primary_name=self.primary_name, primary=dial, secondary=dial)
-        spool = OpenSpool(folder, ways, bytes_max=0)
+        routes = SpoolRoutes(primary_name=self.primary_name, primary=dial, secondary=dial)
+        spool = OpenSpool(folder, routes, bytes_max=0)
         try:
             await spool.open()
         except BaseException:

@@ -68,7 +68,7 @@ def called_where_it_runs() -> Callable[[Callable[[], None]], None]:
     loop = asyncio.get_running_loop()
 
     def call(act: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody listens any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(act)
 
     return call

@@ -68,7 +68,7 @@ class SdkTransport:
                 link.discard()
         except LinkFailed as problem:
             failure = problem.failure
-        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
+        except Exception as error:  # of any kind: without a result there would be no further ping
             failure = describe(error, sending=False)
         return Probed(size, failure)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from twinbus.client.reporting.status import SpoolStatus
 from twinbus.ledger import Ledger
 from twinbus.pairing.failure import Failure
 from twinbus.spool.folder import SpoolDirectory
-from twinbus.spool.open_spool import Ways
+from twinbus.spool.open_spool import SpoolRoutes
 from twinbus.spool.spool import Spool
 from twinbus.syphon import Alert, SyphonOptions
 from twinbus.syphon.options import ATTEMPT_S_MIN
@@ -42,7 +43,7 @@ class OwnSpool:
         self._ledger: Ledger | None = None
         self._directory = SpoolDirectory(options.spool, state.pair.name)
         self._bytes_max = options.spool_max
-        self._ways = Ways(
+        self._routes = SpoolRoutes(
             primary_name=state.pair.name,
             primary=state.primary.dial(attempt_s),
             secondary=state.secondary.dial(attempt_s),
@@ -57,7 +58,7 @@ class OwnSpool:
         try:
             self._spool = Spool(
                 self._directory,
-                self._ways.recorded_in(self._ledger),
+                replace(self._routes, ledger=self._ledger),
                 bytes_max=self._bytes_max,
                 on_alert=lambda alert: self._call(lambda: self._tell(alert)),
                 on_problem=lambda text: self._call(lambda: self._report("spool_unusable", text, details={})),

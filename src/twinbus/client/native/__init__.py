@@ -1,6 +1,6 @@
 """Links of our own AMQP engine for a pair, in place of the official SDK's: many messages at a time on one link.
 
-window.py     what is on its way on one link, and until when it is waited for (no clock, no sockets)
+window.py     the unanswered transfers of one link, and their time-outs (no clock, no sockets)
 failures.py   failures as a sender gets them
 links.py      links on one shared connection, one for each path
 backlog.py    backlog queues on such links

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinbus.errors import ConditionError
+from twinbus.errors import ConditionError, OperationTimedOut
 from twinbus.pairing.failure import Failure, FailureKind
 
-RETRIED = "com.microsoft:timeout"
-"""The condition of a failure for which nobody gave one: every official client sends again after it."""
+RETRIED = OperationTimedOut.condition
+"""The condition of failures that have none of their own: every official client sends again after it."""
 
 
 def for_caller(failure: Failure, *, in_doubt: bool = False) -> Failure:
@@ -18,5 +18,5 @@ def for_caller(failure: Failure, *, in_doubt: bool = False) -> Failure:
 
 
 def is_doubtful_answer(failure: Failure) -> bool:
-    """Whether messages may be stored though the peer has answered: it took too long to say no as well as to say yes."""
+    """Whether messages may be stored although the peer has answered: a time-out does not say that they are not."""
     return failure.kind is FailureKind.TIMED_OUT

@@ -1,7 +1,7 @@
 """Links to one namespace on one shared connection, one link for each path, on which many messages travel at a time.
 
-A connection or link that is not trusted any more is *retired*: nothing new uses it, what is on its way on it may still
-be answered, and it is closed when that is over.
+A connection or link that stopped answering is *retired*: nothing new uses it, what is on its way on it may still be
+answered, and it is closed after that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Value
 from twinbus.client.core.link_rules import CLOSED
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
-from twinbus.client.native.window import SendWindow, Transfer
+from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.transport.connection import NamespaceConnection, monotonic_ms
@@ -31,7 +31,7 @@ from twinbus.transport.shared_connection import SharedConnection
 LOGGER = logging.getLogger("twinbus.pairing")
 
 
-class StoreTransfer(Transfer):
+class StoreTransfer(PendingTransfer):
     """A transfer whose sender awaits the answer."""
 
     __slots__ = ("_answer",)
@@ -145,7 +145,7 @@ class NativeLinks:
         return await self._open(path, deadline_s)
 
     async def open_anew(self, path: str, deadline_s: float) -> SendWindow:
-        """A link on a new connection, which all use from now on; the one before is retired. Raises `LinkFailed`."""
+        """A link on a new connection, which replaces the shared one; that is retired. Raises `LinkFailed`."""
         connection = self._make()
         is_open = False
         try:
@@ -169,7 +169,7 @@ class NativeLinks:
         return window
 
     def retire(self, window: SendWindow) -> None:
-        """Use it no more; it is closed when all that is on its way on it is answered."""
+        """Send nothing more on it; it is closed once everything on it is answered."""
         window.is_retired = True
         if self._ready.get(window.path) is window:
             del self._ready[window.path]
@@ -185,7 +185,7 @@ class NativeLinks:
     async def request(
         self, path: str, operation: str, body: dict[str, Value], properties: Mapping[str, Value], deadline_s: float
     ) -> Response:
-        """The response of an entity's `$management`, if it says that it was done; raises `LinkFailed`."""
+        """The response of an entity's `$management`; raises `LinkFailed` if there is none, or it reports a failure."""
         has_left = False
         try:
             async with asyncio.timeout(deadline_s):
@@ -219,7 +219,7 @@ class NativeLinks:
     # --- the end ---
 
     def end(self) -> None:
-        """Nothing opens any more; whatever is on its way fails now."""
+        """Open no more links, and fail everything that is on its way."""
         self._has_ended = True
         for opening in tuple(self._opening.values()):
             opening.cancel()
@@ -273,7 +273,7 @@ class NativeLinks:
 
     @asynccontextmanager
     async def _connection_for(self, path: str) -> AsyncIterator[NamespaceConnection]:
-        """The shared connection, not closed meanwhile; a new one if it has been used for as many paths as it should.
+        """The shared connection, kept open meanwhile; a new one if it has no room for another path.
 
         Links that are open on the one before stay in use.
         """
@@ -305,7 +305,7 @@ class NativeLinks:
         who = "nobody answered" if is_connection else f"{path} did not answer"
         return Failure(FailureKind.NO_ANSWER, f"{who} while a link was opened", is_connection=is_connection)
 
-    # --- time, and what is not trusted any more ---
+    # --- time-outs and silent peers ---
 
     def _look_at(self, at: float) -> None:
         if self._timer is not None:

@@ -18,9 +18,9 @@ class NativeTransport:
     """As `Transport` says."""
 
     def __init__(self, state: ClientState, name: str, after_events: Callable[[], None] = lambda: None) -> None:
-        """`name` is what the two namespaces see of us; `after_events` is called when answers were handed on.
+        """`name` identifies this process to both namespaces; `after_events` is called when answers were handed on.
 
-        Raises `OptionsError` where only the SDK knows the way to a namespace.
+        Raises `OptionsError` if a namespace can be reached with the SDK only.
         """
         self._state = state
         self._name = name
@@ -66,7 +66,7 @@ class NativeTransport:
                 self.primary.retire(window)
         except LinkFailed as problem:
             failure = problem.failure
-        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
+        except Exception as error:  # of any kind: without a result there would be no further ping
             failure = describe(error, sending=False)
         return Probed(size, failure)
 

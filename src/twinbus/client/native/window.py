@@ -7,8 +7,8 @@ A link takes as many as it has credit for; the others wait here, in their order.
   not taken for a silent one, and one message that is never answered is noticed among others that are;
 * those that wait for credit are overdue when there was no answer and no credit for that long.
 
-Whoever owns the window asks for `due_at` and calls `look` then. A window in which something was overdue is retired:
-what is on its way may still be answered, but nothing new is sent. No clock and no sockets here.
+The owner of a window calls `look` at the time that `due_at` returns. A window in which something was overdue is
+retired: what is on its way may still be answered, but nothing new is sent. No clock and no sockets here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from twinbus.transport.failures import failure_of_outcome
 from twinbus.transport.link_limits import batch_limit
 
 WINDOW_BYTES_MAX = 8 * 1024 * 1024
-"""On its way at a time, unless a single message is larger: enough for any distance, and answered soon."""
+"""Unanswered bytes at a time, unless a single message is larger: enough for long round trips, and answered soon."""
 NO_LIMIT = 2**62
 ENDED = Failure(FailureKind.UNREACHABLE, "the link was closed before anything was sent on it")
 
 
-class Transfer:
+class PendingTransfer:
     """One transfer until it is answered: then `stored` is called, alone or for several at a time, or `failed`."""
 
     __slots__ = ("at", "sent_at", "size")
@@ -42,7 +42,7 @@ class Transfer:
         self.at = at
         """When it was handed to the window."""
         self.sent_at = at
-        """The same, or when its turn came after it had waited for others."""
+        """When it was sent: later than `at` if it had to wait for credit."""
 
     def stored(self, at: float) -> None:
         raise NotImplementedError
@@ -69,14 +69,14 @@ class SendWindow:
         self.is_retired = False
         """Nothing new is sent on it."""
         self.has_ended = False
-        """The link is gone, or closed because nobody needed it."""
+        """The link is gone, or was closed because it was not needed."""
         self.is_silent = False
-        """Something was overdue, and no answer had come for as long."""
+        """A transfer was overdue, and nothing else was answered in that time."""
         self.used_at = at
         self._attempt_s = attempt_s
         self._on_busy = on_busy
-        self._in_flight: dict[int, Transfer] = {}
-        self._waiting: deque[tuple[bytes, int, Transfer]] = deque()
+        self._in_flight: dict[int, PendingTransfer] = {}
+        self._waiting: deque[tuple[bytes, int, PendingTransfer]] = deque()
         self._bytes = 0
         self._moved_at = at
         """When there was an answer or credit."""
@@ -95,9 +95,9 @@ class SendWindow:
 
     # --- out ---
 
-    def send(self, payload: bytes, message_format: int, transfer: Transfer) -> None:
-        """Send it, or have it wait for its turn; `transfer` is told what became of it."""
-        if self.has_ended:  # whoever waited for this link hears of its end later; nobody looks at it any more
+    def send(self, payload: bytes, message_format: int, transfer: PendingTransfer) -> None:
+        """Send it, or queue it until there is credit; the outcome goes to `transfer`."""
+        if self.has_ended:  # its owner may not know yet, and does not call `look` any more
             transfer.failed(for_caller(self._end), transfer.at)
             return
         link = self.link
@@ -105,9 +105,7 @@ class SendWindow:
             self._oldest_since = self.used_at = transfer.at
             self._on_busy(transfer.at + self._attempt_s)
         if link.credit and self._bytes < WINDOW_BYTES_MAX and not self._waiting and link.attached:
-            tag = link.session.next_delivery_id.to_bytes(4)
-            self._in_flight[link.send(payload, tag=tag, message_format=message_format)] = transfer
-            self._bytes += transfer.size
+            self._send_now(payload, message_format, transfer)
         else:
             self._waiting.append((payload, message_format, transfer))
 
@@ -119,9 +117,13 @@ class SendWindow:
         while waiting and link.credit and self._bytes < WINDOW_BYTES_MAX and link.attached:
             payload, message_format, transfer = waiting.popleft()
             transfer.sent_at = at
-            tag = link.session.next_delivery_id.to_bytes(4)
-            self._in_flight[link.send(payload, tag=tag, message_format=message_format)] = transfer
-            self._bytes += transfer.size
+            self._send_now(payload, message_format, transfer)
+
+    def _send_now(self, payload: bytes, message_format: int, transfer: PendingTransfer) -> None:
+        link = self.link
+        tag = link.session.next_delivery_id.to_bytes(4)
+        self._in_flight[link.send(payload, tag=tag, message_format=message_format)] = transfer
+        self._bytes += transfer.size
 
     # --- answers ---
 

@@ -1,7 +1,7 @@
 # Generated from client/aio/transport.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
 """Where the links of a pair come from: the official SDK (`sdk_transport`), or our own engine (`client/native`).
 
-The shell of a pair decides nothing about links; it asks one of these. Whatever fails is `LinkFailed`.
+The shell of a pair decides nothing about links; it asks one of these. Failures are raised as `LinkFailed`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Transport(Protocol):
         """Open a link to an entity of the primary, and send a ping on it if wanted. Raises nothing."""
 
     def end_primary(self) -> None:
-        """No link to the primary opens any more, and whoever uses one learns that it ended."""
+        """Open no more links to the primary; users of open ones get an error."""
 
     def end_backlog(self) -> None:
         """The same for backlog queues."""

@@ -63,6 +63,48 @@ def counts_of(files: list[IdFile]) -> Answer:
     return {kind: sum(file.counts[kind] for file in files) for kind in ("accepted", "failed", "received")}
 
 
+class ThreadedClient:
+    """A client whose loops run on threads, each with a file of its own."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._loops: list[threading.Thread] = []
+        self._files: list[IdFile] = []
+
+    def send(self, command: Command) -> Answer:
+        self._send(command["entity"], command["how"], command["ids"])
+        return {}
+
+    def start_sending(self, command: Command) -> Answer:
+        return self._start(self._keep_sending, command)
+
+    def start_receiving(self, command: Command) -> Answer:
+        return self._start(self._keep_receiving, command)
+
+    def _start(self, loop: Callable[[Command, IdFile], None], command: Command) -> Answer:
+        file = IdFile(command["file"])
+        self._files.append(file)
+        thread = threading.Thread(target=loop, args=(command, file), daemon=True)
+        self._loops.append(thread)
+        thread.start()
+        return {}
+
+    def stop(self, _: Command) -> Answer:
+        self._stopping.set()
+        for loop in self._loops:
+            loop.join()
+        return counts_of(self._files)
+
+    def _send(self, entity: str, how: str, ids: list[str]) -> None:
+        raise NotImplementedError
+
+    def _keep_sending(self, command: Command, file: IdFile) -> None:
+        raise NotImplementedError
+
+    def _keep_receiving(self, command: Command, file: IdFile) -> None:
+        raise NotImplementedError
+
+
 def commands() -> Iterator[Command]:
     for line in sys.stdin:
         yield json.loads(line)

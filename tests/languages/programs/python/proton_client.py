@@ -8,7 +8,6 @@ annotation, and a batch is one message after the other.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from commands import (
     Answer,
     Command,
     IdFile,
-    counts_of,
+    ThreadedClient,
     failed_lines,
     kind_of,
     rounds,
@@ -65,17 +64,11 @@ class Link:
                 return  # it is gone, as wanted
 
 
-class Client:
+class Client(ThreadedClient):
     def __init__(self) -> None:
+        super().__init__()
         self._senders: dict[str, Link] = {}
         self._receivers: dict[str, Link] = {}
-        self._stopping = threading.Event()
-        self._loops: list[threading.Thread] = []
-        self._files: list[IdFile] = []
-
-    def send(self, command: Command) -> Answer:
-        self._send(command["entity"], command["how"], command["ids"])
-        return {}
 
     def _send(self, entity: str, how: str, ids: list[str]) -> None:
         link = self._senders.setdefault(entity, Link(lambda connection: connection.create_sender(entity)))
@@ -104,20 +97,6 @@ class Client:
         link.get().release(delivered=False)
         link.drop()
         return {"messages": [described(message)]}
-
-    def start_sending(self, command: Command) -> Answer:
-        return self._start(self._keep_sending, command)
-
-    def start_receiving(self, command: Command) -> Answer:
-        return self._start(self._keep_receiving, command)
-
-    def _start(self, loop: Callable[[Command, IdFile], None], command: Command) -> Answer:
-        file = IdFile(command["file"])
-        self._files.append(file)
-        thread = threading.Thread(target=loop, args=(command, file), daemon=True)
-        self._loops.append(thread)
-        thread.start()
-        return {}
 
     def _keep_sending(self, command: Command, file: IdFile) -> None:
         for how, ids in rounds(command["prefix"]):
@@ -148,12 +127,6 @@ class Client:
                 link.drop()
                 self._stopping.wait(AFTER_FAILURE_S)
         link.drop()
-
-    def stop(self, _: Command) -> Answer:
-        self._stopping.set()
-        for loop in self._loops:
-            loop.join()
-        return counts_of(self._files)
 
     def close(self) -> None:
         for link in (*self._senders.values(), *self._receivers.values()):

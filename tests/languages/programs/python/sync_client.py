@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from azure.servicebus import (
@@ -21,7 +19,7 @@ from commands import (
     Answer,
     Command,
     IdFile,
-    counts_of,
+    ThreadedClient,
     failed_lines,
     kind_of,
     rounds,
@@ -29,19 +27,13 @@ from commands import (
 )
 
 
-class Client:
+class Client(ThreadedClient):
     def __init__(self) -> None:
+        super().__init__()
         self._client = ServiceBusClient.from_connection_string(os.environ["BUS"])
         self._senders: dict[str, ServiceBusSender] = {}
         self._receivers: dict[str, ServiceBusReceiver] = {}
         self._kept: dict[str, tuple[ServiceBusReceiver, ServiceBusReceivedMessage]] = {}
-        self._stopping = threading.Event()
-        self._loops: list[threading.Thread] = []
-        self._files: list[IdFile] = []
-
-    def send(self, command: Command) -> Answer:
-        self._send(command["entity"], command["how"], command["ids"])
-        return {}
 
     def _send(self, entity: str, how: str, ids: list[str]) -> None:
         sender = self._senders.get(entity) or self._client.get_queue_sender(entity)
@@ -85,20 +77,6 @@ class Client:
         messages = self._receiver(command["entity"]).peek_messages(command["max"])
         return {"messages": [described(message) for message in messages]}
 
-    def start_sending(self, command: Command) -> Answer:
-        return self._start(self._keep_sending, command)
-
-    def start_receiving(self, command: Command) -> Answer:
-        return self._start(self._keep_receiving, command)
-
-    def _start(self, loop: Callable[[Command, IdFile], None], command: Command) -> Answer:
-        file = IdFile(command["file"])
-        self._files.append(file)
-        thread = threading.Thread(target=loop, args=(command, file), daemon=True)
-        self._loops.append(thread)
-        thread.start()
-        return {}
-
     def _keep_sending(self, command: Command, file: IdFile) -> None:
         for how, ids in rounds(command["prefix"]):
             if self._stopping.wait(command["pause_ms"] / 1000):
@@ -121,12 +99,6 @@ class Client:
             except Exception as error:
                 file.add(("problem", kind_of(error), error))
                 time.sleep(AFTER_FAILURE_S)
-
-    def stop(self, _: Command) -> Answer:
-        self._stopping.set()
-        for loop in self._loops:
-            loop.join()
-        return counts_of(self._files)
 
     def close(self) -> None:
         self._client.close()

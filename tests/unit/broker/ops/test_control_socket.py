@@ -15,22 +15,13 @@ import pytest
 
 from twinbus import control_client
 from twinbus.broker.faults.fault_table import FaultTable
-from twinbus.broker.faults.switch import FaultSwitch
+from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.ops import control_socket as control
 from twinbus.broker.ops.control_socket import ControlServer, Handler, make_control_handler
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 
 NOW = 1_000_000
 WAIT_S = 60
-
-
-class NoPort:
-    """A server without a port to close."""
-
-    def nothing(self) -> None:
-        """Nothing can be done to it."""
-
-    pause_listening = resume_listening = drop_connections = go_silent = speak_again = faults_changed = nothing
 
 
 def control_handler(tmp_path: Path) -> Handler:

@@ -1,7 +1,7 @@
-"""The first look at both namespaces, when a proxy starts: what is configured wrong is said at once.
+"""Checks both namespaces when a proxy starts, so that a wrong configuration is reported at once.
 
-One that is down is no reason not to start: that is when a proxy is needed. One that answers and is no Service
-Bus, or refuses the credential, will not get better by itself.
+A proxy starts although a namespace is down: that is when it is needed. It does not start if a namespace refuses the
+credential, or if something else than Service Bus answers: that does not pass by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinbus.transport.failures import ConnectionFailed
 _OTHER_PROTOCOLS = frozenset({"amqp:connection:framing-error", "amqp:decode-error", "amqp:not-implemented"})
 
 
-async def look_at_primary(primary: Namespace, attempt_s: float, entity: str | None) -> str | None:
+async def check_primary(primary: Namespace, attempt_s: float, entity: str | None) -> str | None:
     """Connect and log in, for an entity if the key may be for some only. Why it does not answer; None: it does.
 
     Raises `PairingError` if waiting will not help.
@@ -36,7 +36,7 @@ async def look_at_primary(primary: Namespace, attempt_s: float, entity: str | No
     return None
 
 
-async def look_at_secondary(secondary: Namespace, attempt_s: float) -> None:
+async def check_secondary(secondary: Namespace, attempt_s: float) -> None:
     """Connect; pairing looks at everything else. Raises `PairingError` if waiting will not help."""
     try:
         async with NamespaceConnection(secondary.dial(attempt_s), attempt_s=attempt_s):
