@@ -18,7 +18,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
-from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, Load
+from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
 
 ATTEMPT_S = 5.0
 
@@ -31,7 +31,7 @@ class EntityScene:
         self.pair = Pair(Rules(attempt_s=ATTEMPT_S, **rules))  # type: ignore[arg-type]
         self.entity = self.pair.entity("orders")
         self.now = 100.0
-        self.load = Load()
+        self.load = UnansweredSends()
         self.sends = EntitySends(self.entity, self, self.load)
         self.opening: list[int] = []
         """The epochs of links that were asked for and have not come."""

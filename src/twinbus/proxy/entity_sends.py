@@ -51,7 +51,7 @@ _ALIAS = b"x-ms-"
 """How the names begin that the detour needs for itself."""
 
 
-class Load:
+class UnansweredSends:
     """What was taken in and is not answered yet, of all entities."""
 
     __slots__ = ("bytes",)
@@ -179,7 +179,7 @@ class SplitBatch:
 
 
 class EntitySends:
-    def __init__(self, entity: Entity, ports: SendPorts, load: Load) -> None:
+    def __init__(self, entity: Entity, ports: SendPorts, load: UnansweredSends) -> None:
         self.entity = entity
         self.ports = ports
         self.load = load

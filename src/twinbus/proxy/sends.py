@@ -42,7 +42,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.proxy.arrived_messages import sizes_of
 from twinbus.proxy.entity_paths import check_path
-from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, Load
+from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
 from twinbus.proxy.refusals import STOPPING, NotStored, not_stored
 from twinbus.proxy.schedules import ScheduleRequest, read_schedule, refused_cancellation, scheduled_response
 from twinbus.proxy.send_flows import SendFlows
@@ -79,7 +79,7 @@ class ProxySends:
         self._pair = self._state.pair
         self._sides = sides = PairSides(self, self._shell)
         self._shell.sides = ref(sides)
-        self._load = Load()
+        self._load = UnansweredSends()
         self._entities: dict[Entity, EntitySends] = {}
         self._paths: dict[str, EntitySends] = {}
         """The same by path as it is written in addresses: names differ not by case alone."""
@@ -152,7 +152,7 @@ class ProxySends:
 
     @property
     def recorder(self) -> ClientRecorder | None:
-        """Where the ledger hears of sends; None: there is none."""
+        """Records sends in the ledger; None: there is no ledger."""
         return self._state.recorder
 
     # --- senders ---
