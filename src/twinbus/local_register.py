@@ -2,7 +2,8 @@
 
 The files are in a folder of the user's own: `TWINBUS_RUN` if it is set, else `twinbus` in `XDG_RUNTIME_DIR`, else
 `twinbus-<user id>` among temporary files. A service may lack `XDG_RUNTIME_DIR`, so both are looked at. A file whose
-process is gone, or whose spool, is removed by the next one that looks. A restart of the machine forgets them all.
+process is gone, or whose spool, is removed by the next one that looks. A restart of the machine forgets them all;
+in `XDG_RUNTIME_DIR` the end of the user's last session does, too.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def registered(kind: str) -> list[Registered]:
 
 def registered_spools(primary_name: str) -> list[Path]:
     """The folders of spools for this primary that processes of this user have, or had."""
-    found = _find(SPOOL, lambda entry: entry.path.is_dir())
+    found = _find(SPOOL, lambda entry: _may_be_there(entry.path))
     return [entry.path for entry in found if entry.name.casefold() == primary_name.casefold()]
 
 
@@ -119,6 +120,17 @@ def _read(file: Path) -> Registered | None:
         return Registered(str(said["kind"]), str(said["name"]), int(said["pid"]), Path(str(said["path"])))
     except (OSError, StoreError, ValueError, KeyError, TypeError):
         return None
+
+
+def _may_be_there(folder: Path) -> bool:
+    """False only if it certainly is not: one that cannot be looked at may hold messages."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _is_running(pid: int) -> bool:

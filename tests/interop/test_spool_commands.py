@@ -192,6 +192,10 @@ def test_status_finds_a_spool_that_a_process_of_this_machine_left_behind(
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "unknown"
     assert "is of another pair" in found["spool"][0]["problem"]
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    (tmp_path / "spool").symlink_to(tmp_path / "spool")  # the system refuses to look at it
+    assert run(["status", "--queues", "2", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["spool"][0]["problem"]
 
 
 def test_status_reads_a_spool_that_is_in_use(

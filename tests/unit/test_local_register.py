@@ -100,3 +100,13 @@ def test_a_spool_is_found_by_its_pair_as_long_as_its_folder_is_there(tmp_path: P
     spool.rmdir()
     assert registered_spools("contoso") == []
     assert list(run.iterdir()) == []
+
+
+def test_a_spool_whose_folder_cannot_be_looked_at_is_not_forgotten(tmp_path: Path, run: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    register_spool(spool, "contoso")
+    spool.rmdir()
+    spool.symlink_to(spool)  # the system refuses to look at it
+    assert registered_spools("contoso") == [spool]
+    assert len(list(run.iterdir())) == 1

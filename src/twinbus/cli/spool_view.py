@@ -31,7 +31,7 @@ class SpoolView:
         for folder in registered_spools(self._primary_name) if self._folder is None else [self._folder]:
             try:
                 self.folders += survey(SpoolDirectory(folder, self._primary_name))
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 if folder == self._folder:
                     raise
                 self.folders.append(FolderReport(folder=str(folder), process=None, problem=str(error)))

@@ -90,9 +90,9 @@ def status(
     Proxies of this machine (and user) follow, as they describe themselves. With --proxies they are all there is:
     failing means that one of them has no place for messages, unknown that one does not answer.
 
-    Spools of this pair on this machine are shown too, as far as processes of this user have had them since it was
-    started; with --spool the one in that folder. Messages in them wait like those of the backlog. Nothing is changed
-    in them.
+    Spools of this pair that processes of this user have used on this machine are shown too, as far as they are
+    registered: a restart of the machine, or the end of the user's last session, may forget them. Name one with --spool
+    to be sure. Messages in them wait like those of the backlog. Nothing is changed in them.
 
     With --watch the verdict is shown anew with every look. What a look could not find out is shown as of the last look
     that could, with its age. Ctrl-C ends it with the exit code of the last verdict.
