@@ -107,3 +107,15 @@ def test_asyncio_is_used_in_few_places_of_the_namespace() -> None:
         *("ops.control_socket", "admin.app", "admin.admin_server"),
     )
     assert outside_net == {f"broker.{name}" for name in others}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """The client for threads is generated from the one for tasks: there each name stands twice."""
+    places: dict[str, list[str]] = {}
+    for module, file in FILES.items():
+        if is_below(module, "client.sync"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

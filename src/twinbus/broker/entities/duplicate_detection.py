@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinbus.broker.entities.queue import Queue
 
 
-class PendingTransfer(NamedTuple):
+class PendingForward(NamedTuple):
     """A message that another entity forwards here; it stays there until it is known to be new or a duplicate."""
 
     source: Queue
@@ -35,7 +35,7 @@ class PendingTransfer(NamedTuple):
 class PendingSend:
     __slots__ = ("command", "known", "request", "request_id")
 
-    def __init__(self, command: SendMessages | PendingTransfer, request_id: int, request: KnownIds) -> None:
+    def __init__(self, command: SendMessages | PendingForward, request_id: int, request: KnownIds) -> None:
         self.command = command
         self.request_id = request_id
         self.request = request
@@ -54,7 +54,7 @@ class DuplicateDetector:
         """Ids, with the change set that stores them."""
         self._order: deque[tuple[int, str]] = deque()
 
-    def check(self, command: SendMessages | PendingTransfer, ids: tuple[str, ...], now_ms: int, step: Step) -> None:
+    def check(self, command: SendMessages | PendingForward, ids: tuple[str, ...], now_ms: int, step: Step) -> None:
         """Look up the ids of a send; `take` returns it."""
         request = KnownIds(self._entity_id, ids, now_ms)
         self._pending.append(PendingSend(command, step.request_id, request))
@@ -98,7 +98,7 @@ class DuplicateDetector:
         waiting, self._pending = self._pending, deque()
         for pending in waiting:
             command = pending.command
-            if isinstance(command, PendingTransfer):
+            if isinstance(command, PendingForward):
                 command.source.cancel_transfer(command.row, step)
             else:
                 step.reply_to(pending.request_id, Refused(error))

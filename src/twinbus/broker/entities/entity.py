@@ -15,7 +15,7 @@ from twinbus.broker.core.commands import SendMessages
 from twinbus.broker.core.message_events import MessageEventKind
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.due_scan import DueScan
-from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend, PendingTransfer
+from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend, PendingForward
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
@@ -182,7 +182,7 @@ class MessagingEntity(ABC):
     def ids_read(self, read: IdsRead, now_ms: int, step: Step) -> None:
         """Carry out the sends whose ids were looked up."""
         for pending in self.duplicates.take(read) if self.duplicates is not None else ():
-            if isinstance(pending.command, PendingTransfer):
+            if isinstance(pending.command, PendingForward):
                 self._context.forwarder.complete_transfer(self, pending, pending.command, now_ms, step)
                 continue
             try:

@@ -13,7 +13,7 @@ from typing import Protocol
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.replies import Forwarded, Step
 from twinbus.broker.entities.dead_letter import SESSION_NEEDED, reason_on, with_reason
-from twinbus.broker.entities.duplicate_detection import PendingSend, PendingTransfer
+from twinbus.broker.entities.duplicate_detection import PendingSend, PendingForward
 from twinbus.broker.entities.entity import HopCount, MessagingEntity, check_partitions, hop_count_of, with_hop_count
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.message import Arrival, partition_key_of, time_to_live_ms
@@ -175,10 +175,10 @@ class Forwarder:
         assert target.duplicates is not None
         arrivals = (arrival_of(row, target, now_ms),)
         source.locks.hold(row.sequence)
-        target.duplicates.check(PendingTransfer(source, row, arrivals), target.keys_of(arrivals), now_ms, step)
+        target.duplicates.check(PendingForward(source, row, arrivals), target.keys_of(arrivals), now_ms, step)
 
     def complete_transfer(
-        self, target: MessagingEntity, pending: PendingSend, transfer: PendingTransfer, now_ms: int, step: Step
+        self, target: MessagingEntity, pending: PendingSend, transfer: PendingForward, now_ms: int, step: Step
     ) -> None:
         """The duplicate check of a message is done: move it, or drop it."""
         source, row = transfer.source, transfer.row
