@@ -15,7 +15,7 @@ from twinbus.broker.core.commands import SendMessages
 from twinbus.broker.core.message_events import MessageEventKind
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.due_scan import DueScan
-from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend, PendingForward
+from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingForward, PendingSend
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
