@@ -8,7 +8,7 @@ from typing import get_args
 
 from pages.failover_page import EVENTS, PAGE, STATES, diagram, page, shown, transitions, write
 from twinbus.pairing.events import Event
-from twinbus.pairing.machine import State
+from twinbus.pairing.failover import State
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"
 FOUND = list(transitions())

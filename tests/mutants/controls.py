@@ -32,7 +32,7 @@ class Control(NamedTuple):
 CONTROLS = (
     Control(
         "the process of the tests",
-        "pairing/machine.py",
+        "pairing/failover.py",
         ANYWHERE,
         "tests/unit/pairing/test_failover_steps.py",
     ),

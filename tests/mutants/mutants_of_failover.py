@@ -185,7 +185,7 @@ FAILOVER = (
     ),
     Mutant(
         "P5",
-        "pairing/machine.py",
+        "pairing/failover.py",
         '            return Healthy(epoch), (ForgetWake(), ReportEvent("trusted_again", "a send succeeded"))',
         "            return state, ()",
         "a success does not cancel the timer",
@@ -193,7 +193,7 @@ FAILOVER = (
     ),
     Mutant(
         "P5",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "(WakeMe(event.at + rules.failover_interval_s), reported)",
         "(reported,)",
         "the timer does not fire by itself",
@@ -353,7 +353,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "state.is_ready and not state.is_tried and at",
         "state.is_ready and at",
         "several messages try the primary at the same time",
@@ -361,7 +361,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "return replace(state, is_tried=False, pings_good=0), (failed,)",
         "return replace(state, is_tried=False), (failed,)",
         "after a trial that failed every further message tries",
@@ -441,7 +441,7 @@ FAILOVER = (
     ),
     Mutant(
         "P8",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "    return Healthy(state.epoch + 1), (StopPings(), reported)",
         "    return Healthy(state.epoch + 1), (reported, PingPrimary(event.at + 60.0))",
         "pings go on after one has succeeded",
@@ -457,7 +457,7 @@ FAILOVER = (
     ),
     Mutant(
         "P8",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "case FailedOver(), PingSucceeded() if state.stays or state.pings_good + 1 < state.pings_needed:",
         "case FailedOver(), PingSucceeded() if state.stays or state.pings_good < state.pings_needed:",
         "one ping that succeeds is not enough",
@@ -465,7 +465,7 @@ FAILOVER = (
     ),
     Mutant(
         "P8",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "return replace(state, pings_good=0), (failed,",
         "return state, (failed,",
         "pings to return need not succeed one after the other",
@@ -473,7 +473,7 @@ FAILOVER = (
     ),
     Mutant(
         "P8",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "    return Healthy(state.epoch + 1), (StopPings(), reported)",
         "    return Healthy(state.epoch + 1), (reported,)",
         "a ping stays ordered although somebody has marked the entity as healthy",

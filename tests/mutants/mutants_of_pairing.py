@@ -55,7 +55,7 @@ PAIRING = (
     ),
     Mutant(
         "A4",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "case Healthy(), SendFailed() if rules.failover_interval_s > 0:",
         "case Healthy(), SendFailed():",
         "with an interval of zero the first failure does not switch",
@@ -79,7 +79,7 @@ PAIRING = (
     ),
     Mutant(
         "A5",
-        "pairing/machine.py",
+        "pairing/ping_schedule.py",
         "JITTER = 0.1",
         "JITTER = 0.0",
         "clients ping in step",
@@ -87,7 +87,7 @@ PAIRING = (
     ),
     Mutant(
         "A5",
-        "pairing/machine.py",
+        "pairing/failover.py",
         "reported, *_next_ping(after, event, rules))",
         "reported, PingPrimary(event.at))",
         "the first ping is sent at once, not after one interval",

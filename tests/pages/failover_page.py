@@ -18,7 +18,8 @@ from twinbus.pairing import effects, events
 from twinbus.pairing.effects import Effect, ReportEvent
 from twinbus.pairing.entity import name_of
 from twinbus.pairing.events import Event, FailoverForced
-from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.ping_schedule import JITTER
 from twinbus.pairing.rules import Rules
 
 PAGE = "failover.md"

@@ -34,8 +34,9 @@ from twinbus.pairing.events import (
     TrialBegan,
     TrialProvedNothing,
 )
-from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, may_try, step
+from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.ping_schedule import JITTER
 from twinbus.pairing.rules import Rules
 
 EPOCH = 4

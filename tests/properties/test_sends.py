@@ -17,8 +17,8 @@ from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Place, Reply, Scripted
 from seeds import examples
 
 from twinbus.client.core.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.pairing.failover import FailedOver, Suspect
 from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.machine import FailedOver, Suspect
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
 from twinbus.pairing.rules import Rules
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sim.invariants import check
 from sim.pair_loop import VirtualLoop
 from twinbus.pairing.entity import Entity, name_of
-from twinbus.pairing.machine import FailedOver, Suspect
+from twinbus.pairing.failover import FailedOver, Suspect
 from twinbus.pairing.rules import Rules
 
 BUSY_S = 10.0

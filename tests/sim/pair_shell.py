@@ -48,8 +48,8 @@ from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import TimeCame
 from twinbus.pairing.failure import Failure
-from twinbus.pairing.machine import JITTER
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.ping_schedule import JITTER
 
 ENCODING_S = 0.02
 EVENT_NAMES = frozenset(PairEventName)

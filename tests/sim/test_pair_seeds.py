@@ -18,7 +18,7 @@ from sim.runner import first_pair_problem, run_pair_seed
 from twinbus.client.core import flows
 from twinbus.client.core.asks import Answer, Flow
 from twinbus.client.core.flows import SendFlow
-from twinbus.pairing import encoded_messages, envelope, machine
+from twinbus.pairing import encoded_messages, envelope, failover
 from twinbus.pairing import entity as entity_module
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Effect, PingPrimary
@@ -34,8 +34,8 @@ from twinbus.pairing.events import (
     SendSucceeded,
     TrialProvedNothing,
 )
+from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, step
 from twinbus.pairing.failure import Failure
-from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 from twinbus.pairing.retry import Tries
@@ -93,42 +93,42 @@ def test_the_simulated_pairs_meet_everything_they_are_about() -> None:
 # --- planted bugs: each of these must be found ---
 
 
-def count_whatever_comes(state: State, event: Event, rules: Rules) -> machine.Answer:
+def count_whatever_comes(state: State, event: Event, rules: Rules) -> failover.Answer:
     """What was begun before the sides changed counts like everything else."""
     return step(state, replace(event, epoch=state.epoch), rules)
 
 
-def trust_a_late_success(state: State, event: Event, rules: Rules) -> machine.Answer:
+def trust_a_late_success(state: State, event: Event, rules: Rules) -> failover.Answer:
     if isinstance(state, FailedOver) and isinstance(event, SendSucceeded):
         return step(state, MarkedHealthy(event.at, state.epoch), rules)
     return step(state, event, rules)
 
 
-def never_trust_again(state: State, event: Event, rules: Rules) -> machine.Answer:
+def never_trust_again(state: State, event: Event, rules: Rules) -> failover.Answer:
     if isinstance(state, Suspect) and isinstance(event, SendSucceeded):
         return state, ()
     return step(state, event, rules)
 
 
-def return_at_the_first_ping(state: State, event: Event, rules: Rules) -> machine.Answer:
+def return_at_the_first_ping(state: State, event: Event, rules: Rules) -> failover.Answer:
     if isinstance(state, FailedOver) and isinstance(event, PingSucceeded):
         state = replace(state, pings_needed=1)
     return step(state, event, rules)
 
 
-def return_with_a_link(state: State, event: Event, rules: Rules) -> machine.Answer:
+def return_with_a_link(state: State, event: Event, rules: Rules) -> failover.Answer:
     if isinstance(event, LinkOpened):
         return step(state, PingSucceeded(event.at, event.epoch), rules)
     return step(state, event, rules)
 
 
-def forget_that_a_trial_failed(state: State, event: Event, rules: Rules) -> machine.Answer:
+def forget_that_a_trial_failed(state: State, event: Event, rules: Rules) -> failover.Answer:
     if isinstance(state, FailedOver) and isinstance(event, SendFailed) and event.epoch == state.epoch:
         return replace(state, is_tried=False), ()
     return step(state, event, rules)
 
 
-def never_end_a_trial(state: State, event: Event, rules: Rules) -> machine.Answer:
+def never_end_a_trial(state: State, event: Event, rules: Rules) -> failover.Answer:
     return (state, ()) if isinstance(event, TrialProvedNothing) else step(state, event, rules)
 
 
@@ -136,11 +136,11 @@ def let_everybody_try(state: State, at: float) -> bool:
     return isinstance(state, FailedOver) and state.is_ready
 
 
-def forget_the_time(state: Healthy, event: Any, rules: Rules) -> machine.Answer:
+def forget_the_time(state: Healthy, event: Any, rules: Rules) -> failover.Answer:
     return Suspect(state.epoch, event.at, event.reason), ()
 
 
-def go_on_pinging(state: FailedOver, event: Any, why: str) -> machine.Answer:
+def go_on_pinging(state: FailedOver, event: Any, why: str) -> failover.Answer:
     return Healthy(state.epoch + 1), (PingPrimary(event.at + 1.0),)
 
 
@@ -304,9 +304,9 @@ BUGS: list[tuple[object, str, object]] = [
     (entity_module, "step", forget_that_a_trial_failed),
     (entity_module, "step", never_end_a_trial),
     (entity_module, "may_try", let_everybody_try),
-    (machine, "_suspect", forget_the_time),
-    (machine, "_recover", go_on_pinging),
-    (machine, "_next_ping", ping_no_more),
+    (failover, "_suspect", forget_the_time),
+    (failover, "_recover", go_on_pinging),
+    (failover, "_next_ping", ping_no_more),
     (Rotation, "is_available", use_lost_queues),
     (Rotation, "is_available", use_queues_that_are_gone),
     (Tries, "note", doubt_nothing),

@@ -10,7 +10,7 @@ from typing import assert_never
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
-from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, may_try, step
+from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.ordering import Fences
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules

@@ -11,8 +11,8 @@ from twinbus.client.core.asks import Failed, Probe, Sleep, Stored, ToBacklog, To
 from twinbus.client.core.probes import ping
 from twinbus.errors import SendError
 from twinbus.pairing.error_class import ErrorClass, documented
+from twinbus.pairing.failover import FailedOver, Healthy, Suspect
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.retry import longest_s

@@ -10,8 +10,8 @@ from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Reply, ScriptedBus, fa
 
 from twinbus.client.core.asks import Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
+from twinbus.pairing.failover import FailedOver, Healthy
 from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.rules import Rules
 

@@ -15,7 +15,7 @@ from twinbus.pairing.events import (
     TimeCame,
     TooManyFailed,
 )
-from twinbus.pairing.machine import FailedOver, Healthy, Suspect, step
+from twinbus.pairing.failover import FailedOver, Healthy, Suspect, step
 from twinbus.pairing.rules import Rules
 
 RULES = Rules(failover_interval_s=60, ping_interval_s=30)

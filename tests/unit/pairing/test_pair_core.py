@@ -10,8 +10,8 @@ from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, PingFailed, PingSucceeded, SendSucceeded
+from twinbus.pairing.failover import FailedOver, Healthy, Suspect
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules

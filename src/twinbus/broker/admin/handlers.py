@@ -16,7 +16,7 @@ from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.fields import TARGET_AUTHORIZATIONS
 from twinbus.broker.admin.routes import Resource, ResourcePath, page_of
 from twinbus.broker.admin.rule_documents import read_rule
-from twinbus.broker.admin.validation import (
+from twinbus.broker.admin.settings_documents import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,

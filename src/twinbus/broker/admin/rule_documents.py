@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from xml.etree.ElementTree import Element
 
 from twinbus.broker.admin.fields import FLAG, WHOLE
-from twinbus.broker.admin.validation import excerpt, local_name
+from twinbus.broker.admin.settings_documents import excerpt, local_name
 from twinbus.broker.admin.xml_text import INSTANCE, SERVICE_BUS, plain, tag
 from twinbus.broker.entities.rules import (
     KINDS,

@@ -37,8 +37,8 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.error_class import classifier_for
+from twinbus.pairing.failover import FailedOver, Healthy
 from twinbus.pairing.failure import Failure
-from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.secondary import Reachable

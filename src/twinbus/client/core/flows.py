@@ -30,8 +30,8 @@ from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import ErrorClass, SendKind, classify
 from twinbus.pairing.events import SendFailed, TrialBegan, TrialProvedNothing
+from twinbus.pairing.failover import Suspect
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
 from twinbus.pairing.retry import kept_back_s, longest_s, time_for_detour_s

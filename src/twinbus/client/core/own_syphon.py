@@ -14,7 +14,7 @@ from twinbus.client.inspection.reports import Inspection
 from twinbus.client.reporting.status import SecondaryStatus, SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
-from twinbus.pairing.machine import FailedOver
+from twinbus.pairing.failover import FailedOver
 from twinbus.pairing.ordering import Came
 from twinbus.pairing.pair import Pair
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions

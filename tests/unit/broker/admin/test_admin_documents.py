@@ -16,7 +16,7 @@ from azure.servicebus.management._generated.models import QueueDescriptionEntry,
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from twinbus.broker.admin import validation
+from twinbus.broker.admin import settings_documents
 from twinbus.broker.admin.documents import (
     DocumentContext,
     error_document,
@@ -25,7 +25,7 @@ from twinbus.broker.admin.documents import (
     queue_feed,
     topic_feed,
 )
-from twinbus.broker.admin.validation import QUEUE, ValidationContext
+from twinbus.broker.admin.settings_documents import QUEUE, ValidationContext
 from twinbus.broker.admin.xml_text import plain, tag
 from twinbus.broker.core.replies import QueueDescription
 from twinbus.broker.entities.settings import (
@@ -70,7 +70,9 @@ def queue(path: str = "orders", settings: QueueSettings | None = None, **counts:
 
 
 def read_queue_settings(body: bytes) -> QueueSettings:
-    return validation.read_settings(validation.description_in(body, "QueueDescription"), QUEUE, VALIDATION_CONTEXT)
+    return settings_documents.read_settings(
+        settings_documents.description_in(body, "QueueDescription"), QUEUE, VALIDATION_CONTEXT
+    )
 
 
 def description_in(document: bytes) -> Element:

@@ -30,10 +30,8 @@ from twinbus.pairing.events import (
     TrialBegan,
     TrialProvedNothing,
 )
+from twinbus.pairing.ping_schedule import next_ping_at
 from twinbus.pairing.rules import Rules
-
-JITTER = 0.1
-"""Pings come this share earlier or later, so that clients do not ping in step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,7 @@ def _next_ping(
 ) -> tuple[Effect, ...]:
     if state.stays:
         return ()
-    return (PingPrimary(event.at + rules.ping_interval_s * (1 + JITTER * (2 * event.chance - 1))),)
+    return (PingPrimary(next_ping_at(event.at, event.chance, rules)),)
 
 
 def _not_proven(state: FailedOver, event: TrialProvedNothing) -> FailedOver:
