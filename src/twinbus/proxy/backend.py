@@ -92,7 +92,7 @@ class ProxyBackend:
         on_response: Callable[[bytes], None],
     ) -> None:
         """What is scheduled is sent; the rest is the primary's."""
-        operation = request.operation.removeprefix("com.microsoft:")
+        operation = request.operation_name
         if operation == SCHEDULE:
             self._sends.schedule(path, request, now_ms, on_response)
             return

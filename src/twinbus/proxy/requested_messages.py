@@ -45,7 +45,7 @@ class RequestedMessages:
 
     def responded(self, path: str, request: Request, payload: bytes) -> None:
         """The primary has answered a request."""
-        operation = request.operation.removeprefix("com.microsoft:")
+        operation = request.operation_name
         if operation not in (RECEIVE, SETTLE) or not isinstance(request.body, dict):
             return
         with suppress(AmqpError, NamespaceError):  # what cannot be read here is passed on all the same

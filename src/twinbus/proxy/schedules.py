@@ -56,7 +56,7 @@ def scheduled_response(request: Request, receipt: SendReceipt) -> bytes:
 
 def refused_cancellation(request: Request) -> bytes | None:
     """The answer to a request to cancel messages if one of them lies in a backlog; None: the primary is to be asked."""
-    if request.operation.removeprefix("com.microsoft:") != CANCEL:
+    if request.operation_name != CANCEL:
         return None
     try:
         check_cancellable(read_sequences(_body_of(request)))

@@ -75,7 +75,7 @@ def command_for(
     body = request.body
     if not isinstance(body, dict):
         raise ArgumentError(f"'{request.operation}' needs a map as its body")
-    match request.operation.removeprefix("com.microsoft:"):
+    match request.operation_name:
         case "schedule-message":
             return SendMessages(path, tuple(read_message(message) for message in read_messages(body)))
         case "cancel-scheduled-message":
@@ -134,7 +134,7 @@ def _response_for(request: Request, reply: Reply) -> bytes:
             return failure_response(request, next(iter(failures.values())))
         case MessagesFound(found=()) | RulesFound(rules=()) | SessionsFound(names=()):
             return management_response(request, 204, "No Content", {})
-        case LocksRenewed(until_ms=(end,)) if request.operation.endswith("renew-session-lock"):
+        case LocksRenewed(until_ms=(end,)) if request.operation_name == "renew-session-lock":
             body = {"expiration": Timestamp(end)}
         case LocksRenewed(until_ms=ends):
             body = {"expirations": Array([Timestamp(end) for end in ends], _TIMESTAMP_CODE)}

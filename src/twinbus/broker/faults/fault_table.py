@@ -196,10 +196,10 @@ class FaultTable:
             operation = Operation.CONNECT
         return self._decide(self._affecting.get(operation, ()), operation, path, now_ms)
 
-    def decide_request(self, name: str, path: str, now_ms: int) -> FaultDecision:
-        """Decide on a management request for an entity; its name may begin with `com.microsoft:`."""
+    def decide_request(self, operation_name: str, path: str, now_ms: int) -> FaultDecision:
+        """Decide on a management request for an entity."""
         self.advance(now_ms)
-        meaning = REQUEST_MEANINGS.get(name.removeprefix("com.microsoft:"), Operation.MANAGE)
+        meaning = REQUEST_MEANINGS.get(operation_name, Operation.MANAGE)
         concerned = (Operation.MANAGE, meaning)
         affecting = tuple([one for one in self._faults if any(operation in one.affects for operation in concerned)])
         return self._decide(affecting, Operation.MANAGE, path, now_ms)

@@ -21,6 +21,13 @@ class Request(NamedTuple):
     payload: bytes = b""
     """The message itself, as it was sent."""
 
+    @property
+    def operation_name(self) -> str:
+        """To compare with: small letters, without `com.microsoft:`. A proxy passes requests on to a namespace that may
+        not care about either.
+        """
+        return self.operation.lower().removeprefix("com.microsoft:")
+
 
 def read_request(payload: bytes, elements_max: int) -> Request:
     """Raises `DecodeError` if it is not a request, or has more values than `elements_max`: decoded they are large.

@@ -30,22 +30,18 @@ _SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
 _MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
 
 
-def right_for_operation(name: str) -> Right:
-    """The right that a request to `$management` needs; `com.microsoft:` in front of its name does not matter.
-
-    Nor do capital letters: a proxy passes requests on to a namespace that may not care about them.
-    """
-    operation = name.lower().removeprefix("com.microsoft:")
-    if operation in _SEND_OPERATIONS:
+def right_for_operation(operation_name: str) -> Right:
+    """The right that a request to `$management` needs."""
+    if operation_name in _SEND_OPERATIONS:
         return Right.SEND
-    return Right.MANAGE if operation in _MANAGE_OPERATIONS else Right.LISTEN
+    return Right.MANAGE if operation_name in _MANAGE_OPERATIONS else Right.LISTEN
 
 
 def stored_sizes(request: Request) -> list[int]:
     """The sizes of what a request wants stored: that counts like messages that are sent."""
     if not isinstance(request.body, dict):
         return []
-    match request.operation.removeprefix("com.microsoft:"):
+    match request.operation_name:
         case "schedule-message":
             entries = request.body.get("messages")
             listed = entries if isinstance(entries, list | Array) else ()
@@ -138,8 +134,8 @@ class RequestNodes:
 
         try:
             # A token for the node alone is enough: that is all some clients have put.
-            self._claims.check(address, right_for_operation(request.operation), now_ms)
-            decision = self._faults.decide_request(request.operation, path, now_ms)
+            self._claims.check(address, right_for_operation(request.operation_name), now_ms)
+            decision = self._faults.decide_request(request.operation_name, path, now_ms)
             if isinstance(decision, Proceed):
                 self._carry_out(session, address, request, decision, now_ms)
             else:

@@ -85,7 +85,7 @@ def test_no_manage_is_an_internal_error_over_http_and_at_the_management_node() -
     table = table_with(fault("no-manage"))
     over_http, request = (
         table.decide(ADMIN, None, NOW),
-        table.decide_request("com.microsoft:peek-message", "orders", NOW),
+        table.decide_request("peek-message", "orders", NOW),
     )
     assert refused(over_http) == refused(request) == INTERNAL
 
@@ -114,8 +114,8 @@ def test_a_management_link_is_attached_whatever_else_is_lost(kind: str) -> None:
 def test_a_request_needs_the_ability_it_stands_for(kind: str, lost: list[str], kept: list[str]) -> None:
     table = table_with(fault(kind, "orders"))
     for name in lost:
-        assert refused(table.decide_request(f"com.microsoft:{name}", "orders", NOW)) == INTERNAL
-        assert table.decide_request(f"com.microsoft:{name}", "invoices", NOW) is PROCEED
+        assert refused(table.decide_request(name, "orders", NOW)) == INTERNAL
+        assert table.decide_request(name, "invoices", NOW) is PROCEED
     for name in kept:
         assert table.decide_request(name, "orders", NOW) is PROCEED
 

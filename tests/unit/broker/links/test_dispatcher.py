@@ -109,6 +109,13 @@ def test_scheduling_messages_is_held_to_what_can_be_written(harness: ConnectionH
     assert harness.dispatcher.unwritten_bytes == 0
 
 
+@pytest.mark.parametrize("operation", ["schedule-message", "Schedule-Message", "COM.MICROSOFT:schedule-message"])
+def test_how_the_name_of_a_request_is_written_does_not_matter(harness: ConnectionHarness, operation: str) -> None:
+    body = {"messages": [{"message": encode_message(data=b"x")}]}
+    assert harness.request("orders", operation, body) is None, "the answer waits for the disk"
+    assert harness.dispatcher.unwritten_bytes > 0
+
+
 # --- messages that cannot be read ---
 
 BROKEN_ANNOTATIONS = bytes.fromhex("005372c10302ffff")
