@@ -66,11 +66,15 @@ class LocalFolder:
                     yield from self._stored(Path(folder, name))
 
     def _stored(self, file: Path) -> Iterator[StoredFile]:
-        with suppress(FileNotFoundError):  # moved away meanwhile
+        name = file.relative_to(self.folder).as_posix()
+        try:
             facts = file.stat()
-            if stat.S_ISREG(facts.st_mode):
-                name = file.relative_to(self.folder).as_posix()
-                yield StoredFile(name, facts.st_size, str(facts.st_mtime_ns), facts.st_mtime_ns // 1_000_000)
+        except OSError:
+            if file.is_symlink():  # leads nowhere: whoever reads it says so
+                yield StoredFile(name, 0, "")
+            return  # else moved away meanwhile
+        if stat.S_ISREG(facts.st_mode):
+            yield StoredFile(name, facts.st_size, str(facts.st_mtime_ns), facts.st_mtime_ns // 1_000_000)
 
     def open(self, name: str) -> BinaryIO:
         return (self.folder / name).open("rb")
@@ -201,4 +205,6 @@ def _sync_names(folder: Path) -> None:
 
 def _refuse(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # moved away meanwhile
-        raise StoreError(f"{error.filename} cannot be read: {error.strerror}") from error
+        raise StoreError(
+            f"{error.filename} cannot be read: {error.strerror}; make it readable, or move it to another place"
+        ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -102,7 +101,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     \b
     Examples:
       twinbus ledger verify ./ledger
-      twinbus ledger verify ./ledger --json
+      twinbus ledger verify s3a://bucket/ledger --json
     """
     from twinbus.ledger.verify import verify as find_out
 
@@ -114,11 +113,11 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _warn(directory: Path) -> None:
+def _warn(directory: str) -> None:
     """Say that there is little room left, where there is."""
-    from twinbus.ledger.segment_files import crowded, segments_in
+    from twinbus.ledger.segment_files import crowded, find_segments
 
-    for line in crowded(segments_in(directory)):
+    for line in crowded(find_segments(directory)):
         note(line)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,10 +22,14 @@ AT_A_TIME = 50
 SHOWN_MAX = 20
 
 Store = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Where the compacted ledger is kept: a folder or URL. Default: compacted, below the ledger."
+    ),
 ]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="Where the ledger is kept: a folder, or a URL, e.g. s3a://bucket/ledger.")
+]
 
 
 def expect(directory: Directory, as_json: AsJson = False) -> None:
@@ -44,6 +47,7 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
 
     from twinbus.ledger.expected import EXPECTED_FILE, expect_present
     from twinbus.ledger.reader import LedgerReader
+    from twinbus.storage import open_folder
 
     with ProgressBar("reading"):
         reader = LedgerReader(directory)
@@ -54,7 +58,7 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
         return
     for each in fresh:
         say(f"expected from now on: {each}")
-    say(f"{len(fresh):,} writers were added to {directory / EXPECTED_FILE}")
+    say(f"{len(fresh):,} writers were added to {open_folder(directory).where(EXPECTED_FILE)}")
 
 
 def prune(
@@ -88,9 +92,11 @@ def prune(
     Examples:
       twinbus ledger prune ./ledger --older-than 30d --dry-run
       twinbus ledger prune ./ledger --keep 2GB --yes
+      twinbus ledger prune s3a://bucket/ledger --older-than 90d --yes
     """
     from twinbus.ledger.pruning import plan, store_held
     from twinbus.ledger.segment_files import STORE_FOLDER
+    from twinbus.storage import open_folder
 
     before_ms = None if older_than is None else round((time.time() - parse_seconds(older_than, "--older-than")) * 1000)
     bytes_max = None if keep is None else parse_size(keep, "--keep")
@@ -98,7 +104,7 @@ def prune(
         raise OptionsError("say what to delete: --older-than, e.g. 30d, or --keep, e.g. 2GB, or both")
     if not (yes or dry_run or can_ask()):
         raise OptionsError("pruning deletes segments for good: say --yes where nobody can be asked")
-    store = store or directory / STORE_FOLDER
+    store = store or open_folder(directory).below(STORE_FOLDER).url
     with store_held(store):
         with ProgressBar("looking"):
             made = plan(directory, store, before_ms=before_ms, bytes_max=bytes_max, unread=unread)
@@ -111,7 +117,7 @@ def prune(
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _delete(directory: Path, made: PrunePlan) -> None:
+def _delete(directory: str, made: PrunePlan) -> None:
     from twinbus.ledger.pruning import prune as make_room
 
     with ProgressBar("deleting", total=len(made.chosen)) as bar:
@@ -149,7 +155,7 @@ WHY = {
 }
 
 
-def _text(directory: Path, made: PrunePlan, *, dry_run: bool) -> str:
+def _text(directory: str, made: PrunePlan, *, dry_run: bool) -> str:
     reasons = WHY | {"linked": f"a link leads to it, out of {directory}: nothing is deleted there"}
     lines = [f"{each.name}: stays: {reasons[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
     lines += [f"and {len(made.kept) - SHOWN_MAX:,} more"] if len(made.kept) > SHOWN_MAX else []
