@@ -29,12 +29,14 @@ class LedgerTail:
     def last(self, count: int) -> list[Record]:
         """The newest records that are wanted, of all processes, the oldest of them first.
 
-        Segments that were finished before the oldest of them was written are not opened.
+        Segments of this machine that were finished before the oldest of them was written are not opened.
         """
         newest: list[Record] = []
         for segment in sorted(find_segments(self._directory), key=lambda each: each.modified_ms, reverse=True):
             self._offsets[segment] = segment.bytes
-            if len(newest) < count or (newest and segment.modified_ms >= newest[-1].at_ms - 1):
+            # At a URL it is the time of the copy, by another clock.
+            is_older = segment.folder.is_local and newest and segment.modified_ms < newest[-1].at_ms - 1
+            if len(newest) < count or not is_older:
                 found = {_moment(each): each for each in (*newest, *self._last_of(segment, count))}
                 newest = [found[moment] for moment in nlargest(count, found)]
         return newest[::-1]
