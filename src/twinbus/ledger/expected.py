@@ -10,13 +10,13 @@ import tomllib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from twinbus.errors import OptionsError
 from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.storage import Location, open_folder
 
 EXPECTED_FILE = "expected.toml"
 KEYS = ("host", "program", "since", "until")
@@ -50,11 +50,12 @@ class Presence(Protocol):
     last_ms: int
 
 
-def load_expected(directory: Path) -> tuple[ExpectedWriter, ...]:
+def load_expected(directory: Location) -> tuple[ExpectedWriter, ...]:
     """The writers that a ledger expects; none if it has no such file. Raises `OptionsError` with file and line."""
-    file = directory / EXPECTED_FILE
+    folder = open_folder(directory)
+    file = folder.where(EXPECTED_FILE)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = folder.read(EXPECTED_FILE).decode()
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
@@ -66,7 +67,7 @@ def load_expected(directory: Path) -> tuple[ExpectedWriter, ...]:
     return _writers(file, text, table)
 
 
-def _writers(file: Path, text: str, table: dict[str, Any]) -> tuple[ExpectedWriter, ...]:
+def _writers(file: str, text: str, table: dict[str, Any]) -> tuple[ExpectedWriter, ...]:
     others = sorted(set(table) - {"writer"})
     if others:
         raise OptionsError(f"{file}{_line_of(text, others[0])}: {others[0]!r} means nothing; writers are listed {FORM}")
@@ -134,20 +135,16 @@ def why_absent(writer: ExpectedWriter) -> str:
     return f"{EXPECTED_FILE} expects {writer}, and no record is from it: {where}"
 
 
-def expect_present(directory: Path, present: Iterable[Presence]) -> list[ExpectedWriter]:
+def expect_present(directory: Location, present: Iterable[Presence]) -> list[ExpectedWriter]:
     """Expect every writer that is there from now on. Returns the added ones. Raises `OptionsError` for a wrong file."""
     known = load_expected(directory)
     found = sorted({(each.host, each.program) for each in present if each.host and each.program})
     fresh = [ExpectedWriter(*names) for names in found if not any(each.is_called(*names) for each in known)]
     if fresh:
-        file = directory / EXPECTED_FILE
-        before = file.read_text(encoding="utf-8").rstrip("\n") + "\n\n" if file.exists() else ""
+        folder = open_folder(directory)
+        before = folder.read(EXPECTED_FILE).decode().rstrip("\n") + "\n\n" if folder.exists(EXPECTED_FILE) else ""
         texts = [f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n" for each in fresh]
-        whole = file.with_name(f".{EXPECTED_FILE}.new")
-        whole.unlink(missing_ok=True)  # a link must not be written through
-        with whole.open("x", encoding="utf-8") as opened:
-            opened.write(before + "\n".join(texts))
-        whole.replace(file)
+        folder.put(EXPECTED_FILE, (before + "\n".join(texts)).encode())
     return fresh
 
 

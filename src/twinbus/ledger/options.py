@@ -30,6 +30,10 @@ class LedgerOptions:
     """Nothing more is written while the segments in the directory take up this much. Old ones are never deleted."""
     free_bytes_min: int = 256 * MIB
     """Nothing more is written while the file system has less room than this: the ledger leaves the rest to others."""
+    ship_to: str | None = None
+    """Where finished segments are copied to, e.g. `s3a://bucket/ledger`, by a thread: no send waits for it."""
+    ship_interval_s: float = 10.0
+    """How often it looks for them; after a failure, less and less often."""
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES if self.sync_interval_s is None else _RANGES | {"sync_interval_s": (0, 3_600)})
@@ -42,4 +46,5 @@ _RANGES: dict[str, tuple[float, float]] = {
     "segment_age_max_s": (1, inf),
     "directory_bytes_max": (KIB, inf),
     "free_bytes_min": (0, inf),
+    "ship_interval_s": (0.01, 3_600),
 }

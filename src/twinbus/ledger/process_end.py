@@ -12,14 +12,12 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from twinbus.ledger.liveness import LivenessSeen, boot_id, booted_ms, read_liveness
-from twinbus.ledger.segment import process_of
-from twinbus.ledger.segment_files import FoundSegments
+from twinbus.ledger.segment_files import FoundSegments, StoredSegment
 
 FOREVER_MS = 1 << 62
 SYNC_US_BEFORE = 5_000_000
@@ -62,7 +60,7 @@ class ProcessProbe:
 
     def __init__(self, found: FoundSegments, now_ms: int) -> None:
         self._owners = dict(_owners(found.segments))
-        self._without_locks = set(map(process_of, found.without_locks))
+        self._without_locks = {each.process for each in found.without_locks}
         self._now_ms = now_ms
 
     def end_of(self, last: LastRecord) -> ProcessEnd:
@@ -103,12 +101,12 @@ class ProcessProbe:
         return ProcessEnd(False, until_ms, text)
 
 
-def _owners(segments: Iterable[Path]) -> Iterable[tuple[str, int]]:
-    for path in segments:
-        name = process_of(path)
-        if name is not None:
+def _owners(segments: Iterable[StoredSegment]) -> Iterable[tuple[str, int]]:
+    for each in segments:
+        name = each.process
+        if name is not None and each.folder.is_local:
             with suppress(OSError):
-                yield name, path.stat().st_uid
+                yield name, each.path.stat().st_uid
 
 
 def _unsynced_ms(last: LastRecord) -> int:

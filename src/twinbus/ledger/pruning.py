@@ -7,9 +7,8 @@ a link that leads out of the folder.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,9 +18,8 @@ import msgspec
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.segment import Disk
-from twinbus.ledger.segment_files import STORE_FILE, name_in, segments_and_held
-from twinbus.own_files import write_whole
+from twinbus.ledger.segment_files import STORE_FILE, StoredSegment, segments_and_held
+from twinbus.storage import Location, open_folder
 from twinbus.units import time_of
 
 LOCK = "lock"
@@ -53,6 +51,8 @@ class PrunedProcess(msgspec.Struct):
     unread: list[NumberSpan] = []
     """Numbers of records that none had."""
     pruned_ms: int = 0
+    shipped_to: str = ""
+    """Where those that none had read were copied to before."""
 
     def add(self, more: PrunedProcess) -> None:
         self.host, self.program = more.host or self.host, more.program or self.program
@@ -64,6 +64,7 @@ class PrunedProcess(msgspec.Struct):
         self.read = merge_spans([*self.read, *more.read])
         self.unread = subtract_spans(merge_spans([*self.unread, *more.unread]), self.read)
         self.pruned_ms = max(self.pruned_ms, more.pruned_ms)
+        self.shipped_to = more.shipped_to or self.shipped_to
 
     @property
     def last(self) -> int:
@@ -73,7 +74,8 @@ class PrunedProcess(msgspec.Struct):
         """Why a record is not there that was pruned."""
         day = time_of(self.pruned_ms).date()
         is_unread = any(first <= number <= last for first, last in self.unread)
-        how = "no report had read them" if is_unread else "a report had read them, but into another store"
+        unread = f"shipped to {self.shipped_to}" if self.shipped_to else "no report had read them"
+        how = unread if is_unread else "a report had read them, but into another store"
         return f"pruned on {day}: {how}"
 
 
@@ -88,11 +90,12 @@ class Pruned(msgspec.Struct):
     processes: dict[str, PrunedProcess] = {}
 
 
-def load_pruned(directory: Path) -> Pruned:
+def load_pruned(directory: Location) -> Pruned:
     """What was pruned; nothing if nothing was. Raises `StoreError` if it cannot be read."""
-    file = directory / PRUNED_FILE
+    folder = open_folder(directory)
+    file = folder.where(PRUNED_FILE)
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Pruned)
+        found = msgspec.json.decode(folder.read(PRUNED_FILE), type=Pruned)
     except FileNotFoundError:
         return Pruned()
     except OSError as error:
@@ -106,10 +109,9 @@ def load_pruned(directory: Path) -> Pruned:
     return found
 
 
-def save_pruned(directory: Path, pruned: Pruned) -> None:
-    """From now on, and after a power cut too, this is what was pruned. Raises `OSError` if it is as before."""
-    write_whole(directory / PRUNED_FILE, msgspec.json.encode(pruned).decode())
-    Disk().sync_names(directory)
+def save_pruned(directory: Location, pruned: Pruned) -> None:
+    """From now on, and after a power cut too, this is what was pruned. Raises `StoreError` if it is as before."""
+    open_folder(directory).put(PRUNED_FILE, msgspec.json.encode(pruned), private=True)
 
 
 def merge_spans(ranges: Iterable[NumberSpan]) -> list[NumberSpan]:
@@ -160,12 +162,25 @@ class _Manifest(msgspec.Struct):
 class Candidate:
     """A segment that may be pruned, or why not."""
 
-    path: Path
-    name: str
-    bytes: int
-    modified_ms: int
+    segment: StoredSegment
     is_read: bool
     kept: Kept | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.segment.path
+
+    @property
+    def name(self) -> str:
+        return self.segment.name
+
+    @property
+    def bytes(self) -> int:
+        return self.segment.bytes
+
+    @property
+    def modified_ms(self) -> int:
+        return self.segment.modified_ms
 
 
 @dataclass(slots=True)
@@ -185,8 +200,8 @@ class PrunePlan:
 
 
 def plan(
-    directory: Path,
-    store: Path,
+    directory: Location,
+    store: Location,
     *,
     before_ms: int | None = None,
     bytes_max: int | None = None,
@@ -211,35 +226,38 @@ def plan(
     return result
 
 
-def _candidates(directory: Path, store: Path, *, unread: bool) -> Iterator[Candidate]:
+def _candidates(directory: Location, store: Location, *, unread: bool) -> Iterator[Candidate]:
     found, manifest = segments_and_held(directory), _read_manifest(store)
     doubted = {each.segment for each in manifest.troubles if each.defect in NOT_READ}
-    for path in found.segments:
-        with suppress(FileNotFoundError):  # moved away meanwhile
-            facts, name = path.stat(), name_in(directory, path)
-            known = manifest.segments.get(name, _Segment())
-            is_read = known.bytes + known.torn_bytes >= facts.st_size and name not in doubted
-            kept: Kept | None = None
-            if is_outside(directory, path):
-                kept = "linked"
-            elif path in found.held:
-                kept = "written"
-            elif path in found.without_locks:
-                kept = "without locks"
-            elif not (is_read or unread):
-                kept = "unread"
-            yield Candidate(path, name, facts.st_size, facts.st_mtime_ns // 1_000_000, is_read, kept)
+    for segment in found.segments:
+        known = manifest.segments.get(segment.name, _Segment())
+        is_read = known.bytes + known.torn_bytes >= segment.bytes and segment.name not in doubted
+        kept: Kept | None = None
+        if is_outside(directory, segment):
+            kept = "linked"
+        elif segment in found.held:
+            kept = "written"
+        elif segment in found.without_locks and segment.folder.is_local:
+            kept = "without locks"  # at a URL are copies, each of them whole: nobody writes to them
+        elif not (is_read or unread):
+            kept = "unread"
+        yield Candidate(segment, is_read, kept)
 
 
-def is_outside(directory: Path, segment: Path) -> bool:
+def is_outside(directory: Location, segment: StoredSegment) -> bool:
     """Whether a link leads from the folder to this segment, which is somewhere else. The folder itself may be one."""
-    return segment.is_symlink() or not segment.parent.resolve().is_relative_to(directory.resolve())
+    folder = open_folder(directory)
+    if not folder.is_local:
+        return False
+    path = segment.path
+    return path.is_symlink() or not path.parent.resolve().is_relative_to(folder.path().resolve())
 
 
-def _read_manifest(store: Path) -> _Manifest:
-    file = store / STORE_FILE
+def _read_manifest(store: Location) -> _Manifest:
+    folder = open_folder(store)
+    file = folder.where(STORE_FILE)
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Manifest)
+        return msgspec.json.decode(folder.read(STORE_FILE), type=_Manifest)
     except FileNotFoundError:
         return _Manifest()
     except OSError as error:
@@ -248,42 +266,50 @@ def _read_manifest(store: Path) -> _Manifest:
         raise StoreDamaged(f"{file} is damaged: {error}; nothing was pruned") from error
 
 
-def prune(directory: Path, chosen: list[Candidate], now_ms: int, on_pruned: Callable[[Candidate], None]) -> Pruned:
+def prune(
+    directory: Location,
+    chosen: list[Candidate],
+    now_ms: int,
+    on_pruned: Callable[[Candidate], None],
+    shipped_to: str = "",
+) -> Pruned:
     """Delete these segments; first, what they had is noted on the disk. `on_pruned` is called after each one.
+
+    `shipped_to`: where copies of them are.
 
     Raises `StoreError` if the note cannot be written, or a folder has become a link since the plan was made (then all
     of them are there), or one cannot be deleted.
     """
     for each in chosen:
-        if is_outside(directory, each.path):
+        if is_outside(directory, each.segment):
             raise StoreError(f"{each.path} is not pruned: a link leads to it now, out of {directory}; look again")
     with _as_store_error(directory):
         known = load_pruned(directory)
         for each in chosen:
-            for process, records in _records_in(each.path, is_read=each.is_read, now_ms=now_ms).items():
+            for process, records in _records_in(each.segment, is_read=each.is_read, now_ms=now_ms).items():
+                records.shipped_to = shipped_to
                 known.processes.setdefault(process, PrunedProcess()).add(records)
         save_pruned(directory, known)
+        folder = open_folder(directory)
         for each in chosen:
-            each.path.unlink(missing_ok=True)
+            folder.delete([each.name])
             on_pruned(each)
-        for folder in {each.path.parent for each in chosen}:
-            Disk().sync_names(folder)
     return known
 
 
 @contextmanager
-def _as_store_error(directory: Path) -> Iterator[None]:
+def _as_store_error(directory: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise StoreError(f"{error.filename or directory} cannot be pruned: {error.strerror}") from error
 
 
-def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedProcess]:
+def _records_in(segment: StoredSegment, *, is_read: bool, now_ms: int) -> dict[str, PrunedProcess]:
     """What a segment has of each process. Lines that are not records are left out: a report has named them."""
     found: dict[str, PrunedProcess] = {}
     numbers: dict[str, list[NumberSpan]] = {}
-    with path.open("rb") as file:
+    with segment.open() as file:
         for line in file:
             read = read_line(line)
             if isinstance(read, Flaw):
@@ -305,16 +331,18 @@ def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedPr
 
 
 @contextmanager
-def store_held(store: Path) -> Iterator[None]:
+def store_held(store: Location) -> Iterator[None]:
     """No report reads into the store meanwhile; does nothing if there is no store. Raises `StoreInUse`."""
-    if not (store / LOCK).exists():
+    folder = open_folder(store)
+    if not folder.exists(LOCK if folder.is_local else STORE_FILE):
         yield
         return
-    with (store / LOCK).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreInUse(f"a report is reading into {store}: try again when it is made") from error
-        except OSError as error:
-            raise StoreError(f"the file system of {store} has no file locks ({error.strerror})") from error
+    try:
+        held = folder.lock(LOCK)
+        held.__enter__()
+    except StoreInUse as error:
+        raise StoreInUse(f"a report is reading into {folder.url}: try again when it is made") from error
+    try:
         yield
+    finally:
+        held.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""Reads a directory of segments: every record that is whole, once; and what stands in the way, with file and line.
+"""Reads the segments of a ledger: every record that is whole, once; and what stands in the way, with file and line.
 
 Nothing is hidden and nothing is guessed: a line that is not exactly what was written is a problem, not a record. Four
 bytes of each record are kept in memory, however large it is.
@@ -10,13 +10,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO, Literal
 
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment_files import segments_and_held
+from twinbus.ledger.segment_files import StoredSegment, segments_and_held
+from twinbus.storage import Location
 
 LINES_NAMED_MAX = 10
 
@@ -31,7 +31,7 @@ says that an event could not be written down.
 class Problem:
     """What is wrong in one file, in one way."""
 
-    file: Path
+    file: StoredSegment
     defect: Defect
     text: str
     lines: list[int] = field(default_factory=list)
@@ -148,8 +148,8 @@ class LedgerReader:
     `problems`, `rejections` and `processes` are complete when `records` has come to its end.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Raises `StoreError` if there is no such directory."""
+    def __init__(self, directory: Location) -> None:
+        """`directory` may be a URL. Raises `StoreError` if there is no such ledger."""
         self.found = segments_and_held(directory)
         self.segments, self.held, _ = self.found
         self.problems: list[Problem] = []
@@ -169,21 +169,21 @@ class LedgerReader:
         for path in self.segments:
             yield from self._records_of(path)
 
-    def _records_of(self, path: Path) -> Iterator[Record]:
+    def _records_of(self, path: StoredSegment) -> Iterator[Record]:
         found: dict[str, Problem] = {}
         try:
-            with path.open("rb") as file:
+            with path.open() as file:
                 for at, line in enumerate(_lines_of(file), 1):
                     self.bytes_read += len(line)
                     record = self._record_in(line, path, at, found)
                     if record is not None:
                         yield record
         except OSError as error:
-            _add(found, path, "unreadable", f"{error.strerror}", None)
+            _add(found, path, "unreadable", f"{error.strerror or error}", None)
         self.rejections += [each for each in found.values() if each.defect == "rejected"]
         self.problems += [each for each in found.values() if each.defect != "rejected"]
 
-    def _record_in(self, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> Record | None:
+    def _record_in(self, line: bytes, path: StoredSegment, at: int, found: dict[str, Problem]) -> Record | None:
         """The record in a line, if it is one and new; else the problem is noted."""
         read = read_line(line)
         if isinstance(read, Flaw):
@@ -201,7 +201,7 @@ class LedgerReader:
             _add(found, path, "rejected", f"an event could not be written down: {read.reason}", at)
         return read
 
-    def _note_flaw(self, flaw: Flaw, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> None:
+    def _note_flaw(self, flaw: Flaw, line: bytes, path: StoredSegment, at: int, found: dict[str, Problem]) -> None:
         if flaw.trouble == "newer" and flaw.envelope is not None:
             seen = self._seen(flaw.envelope.process)
             seen.not_understood += seen.numbers.add(flaw.envelope.number)
@@ -233,7 +233,7 @@ def _lines_of(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(LINE_BYTES_MAX + 1)
 
 
-def _add(found: dict[str, Problem], path: Path, defect: Defect, text: str, line: int | None) -> None:
+def _add(found: dict[str, Problem], path: StoredSegment, defect: Defect, text: str, line: int | None) -> None:
     problem = found.setdefault(defect, Problem(path, defect, text))
     problem.count += 1
     if line is not None and len(problem.lines) < LINES_NAMED_MAX:

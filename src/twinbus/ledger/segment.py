@@ -20,6 +20,8 @@ from twinbus.units import MIB, file_time, time_of
 log = logging.getLogger("twinbus.ledger")
 
 SUFFIX = ".jsonl"
+COMPRESSED = (f"{SUFFIX}.gz", f"{SUFFIX}.zst")
+"""Segments that were compressed once they were finished; nothing is added to them."""
 CROWDED = 0.8
 """Of the room that the segments of a folder may take up: from then on there are warnings."""
 LOOK_AGAIN_BYTES = 4 * MIB
@@ -256,7 +258,8 @@ def segment_name(opened_ns: int, process: str, index: int) -> str:
     return f"{opened}-{process}-{index:06}{SUFFIX}"
 
 
-def process_of(path: Path) -> str | None:
+def process_of(name: str) -> str | None:
     """The process in the name of a segment; None if it is not one of ours."""
-    parts = path.name.removesuffix(SUFFIX).split("-")
+    own = name.rpartition("/")[2]
+    parts = own[: own.find(SUFFIX)].split("-")
     return parts[1] if len(parts) == 3 and parts[2].isdecimal() else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from twinbus.ledger.reader import LedgerReader
 from twinbus.ledger.schema import Record
+from twinbus.storage import Location
 
 ENTITIES_MAX = 10_000
 OTHERS = "(others)"
@@ -50,8 +50,8 @@ class Stats:
             self.entities[record.entity if known else OTHERS][record.kind].add(record)
 
 
-def stats(directory: Path) -> Stats:
-    """Read the whole ledger and count. Raises `StoreError` if there is no such directory."""
+def stats(directory: Location) -> Stats:
+    """Read the whole ledger and count. Raises `StoreError` if there is no such ledger."""
     reader, counted = LedgerReader(directory), Stats()
     for record in reader.records():
         counted.add(record)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import nlargest
-from pathlib import Path
+from io import SEEK_END
 from typing import BinaryIO
 
 from twinbus.ledger.lines import LINE_BYTES_MAX, read_line
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment_files import segments_in
+from twinbus.ledger.segment_files import StoredSegment, find_segments
+from twinbus.storage import Location
 
 BLOCK_BYTES = 64 * 1024
 
@@ -20,50 +21,47 @@ Wanted = Callable[[Record], bool]
 class LedgerTail:
     """Follows a ledger from its last records on. Lines that are not records are skipped: `verify` names them."""
 
-    def __init__(self, directory: Path, wanted: Wanted = lambda _: True) -> None:
+    def __init__(self, directory: Location, wanted: Wanted = lambda _: True) -> None:
         self._directory = directory
         self._wanted = wanted
-        self._offsets: dict[Path, int] = {}
+        self._offsets: dict[StoredSegment, int] = {}
 
     def last(self, count: int) -> list[Record]:
         """The newest records that are wanted, of all processes, the oldest of them first.
 
-        Segments that were finished before the oldest of them was written are not opened.
+        Segments of this machine that were finished before the oldest of them was written are not opened.
         """
         newest: list[Record] = []
-        for path, size, modified_ms in sorted(self._files(), key=lambda file: file[2], reverse=True):
-            self._offsets[path] = size
-            if len(newest) < count or (newest and modified_ms >= newest[-1].at_ms):
-                newest = nlargest(count, [*newest, *self._last_of(path, size, count)], key=_moment)
+        for segment in sorted(find_segments(self._directory), key=lambda each: each.modified_ms, reverse=True):
+            self._offsets[segment] = segment.bytes
+            # At a URL it is the time of the copy, by another clock.
+            is_older = segment.folder.is_local and newest and segment.modified_ms < newest[-1].at_ms - 1
+            if len(newest) < count or not is_older:
+                found = {_moment(each): each for each in (*newest, *self._last_of(segment, count))}
+                newest = [found[moment] for moment in nlargest(count, found)]
         return newest[::-1]
 
     def added(self) -> list[Record]:
         """The records that are wanted and were added since the last look, in the order of their time."""
         found: list[Record] = []
-        for path, size, _ in self._files():
-            if size > self._offsets.get(path, 0):
-                found += self._added_to(path)
+        for segment in find_segments(self._directory):
+            if segment.bytes > self._offsets.get(segment, 0):
+                found += self._added_to(segment)
         return sorted(found, key=_moment)
 
-    def _files(self) -> Iterator[tuple[Path, int, int]]:
-        for path in segments_in(self._directory):
-            with suppress(OSError):  # moved away meanwhile
-                facts = path.stat()
-                yield path, facts.st_size, facts.st_mtime_ns // 1_000_000 + 1
-
-    def _last_of(self, path: Path, size: int, count: int) -> list[Record]:
+    def _last_of(self, segment: StoredSegment, count: int) -> list[Record]:
         found: list[Record] = []
-        for line in _lines_backwards(path, size):
+        for line in _lines_backwards(segment):
             if len(found) == count:
                 break
             self._take(line, found)
         return found
 
-    def _added_to(self, path: Path) -> list[Record]:
+    def _added_to(self, segment: StoredSegment) -> list[Record]:
         """Whole lines only: one that is still being written comes next time."""
         found: list[Record] = []
-        with suppress(OSError), path.open("rb") as file:
-            offset = self._offsets.get(path, 0)
+        with suppress(OSError), segment.open() as file:
+            offset = 0 if segment.is_compressed else self._offsets.get(segment, 0)
             start = _start_of_line(file, offset)
             if start < offset and isinstance(read_line(file.read(offset - start)), Record):
                 start = offset  # it lacked only its end when it was read
@@ -71,8 +69,10 @@ class LedgerTail:
             while line := file.readline(LINE_BYTES_MAX + 1):
                 if not line.endswith(b"\n") and len(line) <= LINE_BYTES_MAX:
                     break
-                self._offsets[path] = file.tell()
+                self._offsets[segment] = file.tell()
                 self._take(line, found)
+            if segment.is_compressed:
+                self._offsets[segment] = segment.bytes
         return found
 
     def _take(self, line: bytes, found: list[Record]) -> None:
@@ -98,10 +98,11 @@ def _moment(record: Record) -> tuple[int, str, int]:
     return record.at_ms, record.process, record.number
 
 
-def _lines_backwards(path: Path, size: int) -> Iterator[bytes]:
-    """The lines of a file from its end on, reading only as much of it as is asked for."""
+def _lines_backwards(segment: StoredSegment) -> Iterator[bytes]:
+    """The lines of a segment from its end on, reading only as much of it as is asked for."""
     rest = b""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), segment.open() as file:
+        size = file.seek(0, SEEK_END) if segment.is_compressed else segment.bytes
         while size > 0:
             start = max(0, size - BLOCK_BYTES)
             file.seek(start)

@@ -9,13 +9,13 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from twinbus.ledger.expected import ExpectedWriter, absent, load_expected
 from twinbus.ledger.process_end import Ending, LastRecord, ProcessProbe
 from twinbus.ledger.pruning import PrunedProcess, load_pruned, subtract_spans
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
+from twinbus.storage import Location
 
 NOTHING = PrunedProcess()
 
@@ -80,10 +80,10 @@ class Coverage:
         return harmless and not self.absent and all(process.is_complete for process in self.processes)
 
 
-def verify(directory: Path) -> Coverage:
+def verify(directory: Location) -> Coverage:
     """Read the whole ledger and say what is missing.
 
-    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is invalid.
+    Raises `StoreError` if there is no such ledger, `OptionsError` if its list of expected writers is invalid.
     """
     reader, expected, pruned = LedgerReader(directory), load_expected(directory), load_pruned(directory).processes
     deque(reader.records(), maxlen=0)

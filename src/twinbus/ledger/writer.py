@@ -39,6 +39,7 @@ from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.record_writer import DroppedEvents, EventDraft, QueuedEvent, RecordWriter
 from twinbus.ledger.schema import Event
 from twinbus.ledger.segment import Disk, Segments
+from twinbus.ledger.ship_thread import ShipThread
 from twinbus.ledger.writer_thread import Flush, WriterThread
 from twinbus.own_files import check_folder, make_own_folder
 
@@ -47,6 +48,7 @@ log = logging.getLogger("twinbus.ledger")
 EVENT_WEIGHT, MESSAGE_WEIGHT = 600, 120
 """About what an event, and each message in it, takes up in memory beside its texts."""
 EXIT_S_MAX = 2.0
+SHIP_VARIABLE = "TWINBUS_LEDGER_SHIP_TO"
 FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
@@ -61,6 +63,10 @@ class LedgerHealth:
     """Events that were dropped."""
     trouble: str
     """Why writing does not work at the moment; empty when it does."""
+    shipped: int = 0
+    """Segments that were copied to `ship_to`."""
+    ship_trouble: str = ""
+    """Why they cannot be copied at the moment; empty when they can, or need not be."""
 
 
 class Ledger:
@@ -85,8 +91,10 @@ class Ledger:
 
     @classmethod
     def at(cls, directory: Path | str, program: str = "") -> Ledger:
-        """A ledger in this directory, otherwise with default options."""
-        return cls(LedgerOptions(directory=Path(directory), program=program))
+        """A ledger in this directory, otherwise with default options; TWINBUS_LEDGER_SHIP_TO says where to ship it."""
+        return cls(
+            LedgerOptions(directory=Path(directory), program=program, ship_to=os.environ.get(SHIP_VARIABLE) or None)
+        )
 
     def _begin(self) -> None:
         """The state of a process that has recorded nothing yet."""
@@ -111,6 +119,7 @@ class Ledger:
         self._background = WriterThread(
             options, self._queue, self._record_writer, self._take_lost, monotonic_ns, self._mark, self._process
         )
+        self._shipping = ShipThread(options, self._process)
 
     @property
     def directory(self) -> Path:
@@ -192,6 +201,7 @@ class Ledger:
             )
             try:
                 self._background.start()
+                self._shipping.start()
             except RuntimeError as error:  # no more threads: the next event tries again
                 self._state, self._weight_calm = "new", -1
                 self._make_background()
@@ -225,12 +235,21 @@ class Ledger:
             state, self._state, self._weight_calm = self._state, "closed", -1
         if state == "running":
             self._background.end()
-        return self._background.join(timeout_s) and self._background.ended_well
+        ended = self._background.join(timeout_s) and self._background.ended_well
+        if state == "running":
+            self._shipping.end(timeout_s)
+        return ended
 
     def health(self) -> LedgerHealth:
         lost = self._lost_count + self._record_writer.given_up
         return LedgerHealth(
-            self._process, self._record_writer.written, len(self._queue), lost, self._background.trouble
+            self._process,
+            self._record_writer.written,
+            len(self._queue),
+            lost,
+            self._background.trouble,
+            self._shipping.shipped,
+            self._shipping.trouble,
         )
 
     def __enter__(self) -> Self:

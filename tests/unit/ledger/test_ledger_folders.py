@@ -98,5 +98,5 @@ def test_what_is_new_is_named_by_its_path_below_the_ledger(tmp_path: Path) -> No
     from twinbus.spark.compaction.manifest import Manifest
 
     write_ledger(tmp_path / "web", "one")
-    [chunk] = find_new_chunks(tmp_path, segments_and_held(tmp_path), Manifest())
+    [chunk] = find_new_chunks(segments_and_held(tmp_path), Manifest())
     assert chunk.segment.startswith("web/")

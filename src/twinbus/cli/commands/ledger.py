@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinbus.cli.arguments import add_command, check_range, command_group
-from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune
+from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune, ship
 from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
@@ -102,7 +101,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     \b
     Examples:
       twinbus ledger verify ./ledger
-      twinbus ledger verify ./ledger --json
+      twinbus ledger verify s3a://bucket/ledger --json
     """
     from twinbus.ledger.verify import verify as find_out
 
@@ -114,11 +113,11 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _warn(directory: Path) -> None:
+def _warn(directory: str) -> None:
     """Say that there is little room left, where there is."""
-    from twinbus.ledger.segment_files import crowded, segments_in
+    from twinbus.ledger.segment_files import crowded, find_segments
 
-    for line in crowded(segments_in(directory)):
+    for line in crowded(find_segments(directory)):
         note(line)
 
 
@@ -255,6 +254,7 @@ def ledger_commands() -> typer.Typer:
         "twinbus ledger tail ./ledger --follow",
         "twinbus ledger stats ./ledger",
         "twinbus ledger verify ./ledger",
+        "twinbus ledger ship ./ledger --to s3a://bucket/ledger",
         "twinbus ledger prune ./ledger --older-than 30d",
     )
     add_command(app, tail, "Show the newest records.")
@@ -262,6 +262,7 @@ def ledger_commands() -> typer.Typer:
     missing = "done, and records are missing or damaged"
     add_command(app, verify, "Say whether all of them are there.", not_all=missing)
     add_command(app, expect, "Expect every process that has written so far.")
+    add_command(app, ship, "Copy finished segments to an object store.", not_all="done, and segments were not copied")
     stayed = "done, and segments stay that should go; or the answer was no"
     add_command(app, prune, "Delete old segments that a report has read.", not_all=stayed)
     return app

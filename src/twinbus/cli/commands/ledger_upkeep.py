@@ -1,8 +1,9 @@
-"""`twinbus ledger expect` and `prune`: say who should write, and make room."""
+"""`twinbus ledger expect`, `ship` and `prune`: say who should write, copy segments elsewhere, and make room."""
 
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,23 +11,34 @@ import typer
 
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
-from twinbus.cli.output import can_ask, confirm_or_exit, json_text, say
+from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.units import parse_seconds, parse_size
 
 if TYPE_CHECKING:
     from twinbus.ledger.pruning import Candidate, PrunePlan
+    from twinbus.ledger.shipping import ShipResult
 
 AT_A_TIME = 50
 """Segments; what they had is noted on the disk, then they are deleted."""
 SHOWN_MAX = 20
 
+
+class Compression(StrEnum):
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
 Store = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Where the compacted ledger is kept: a folder or URL. Default: compacted, below the ledger."
+    ),
 ]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="Where the ledger is kept: a folder, or a URL, e.g. s3a://bucket/ledger.")
+]
 
 
 def expect(directory: Directory, as_json: AsJson = False) -> None:
@@ -44,6 +56,7 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
 
     from twinbus.ledger.expected import EXPECTED_FILE, expect_present
     from twinbus.ledger.reader import LedgerReader
+    from twinbus.storage import open_folder
 
     with ProgressBar("reading"):
         reader = LedgerReader(directory)
@@ -54,7 +67,7 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
         return
     for each in fresh:
         say(f"expected from now on: {each}")
-    say(f"{len(fresh):,} writers were added to {directory / EXPECTED_FILE}")
+    say(f"{len(fresh):,} writers were added to {open_folder(directory).where(EXPECTED_FILE)}")
 
 
 def prune(
@@ -88,9 +101,11 @@ def prune(
     Examples:
       twinbus ledger prune ./ledger --older-than 30d --dry-run
       twinbus ledger prune ./ledger --keep 2GB --yes
+      twinbus ledger prune s3a://bucket/ledger --older-than 90d --yes
     """
     from twinbus.ledger.pruning import plan, store_held
     from twinbus.ledger.segment_files import STORE_FOLDER
+    from twinbus.storage import open_folder
 
     before_ms = None if older_than is None else round((time.time() - parse_seconds(older_than, "--older-than")) * 1000)
     bytes_max = None if keep is None else parse_size(keep, "--keep")
@@ -98,7 +113,7 @@ def prune(
         raise OptionsError("say what to delete: --older-than, e.g. 30d, or --keep, e.g. 2GB, or both")
     if not (yes or dry_run or can_ask()):
         raise OptionsError("pruning deletes segments for good: say --yes where nobody can be asked")
-    store = store or directory / STORE_FOLDER
+    store = store or open_folder(directory).below(STORE_FOLDER).url
     with store_held(store):
         with ProgressBar("looking"):
             made = plan(directory, store, before_ms=before_ms, bytes_max=bytes_max, unread=unread)
@@ -111,7 +126,96 @@ def prune(
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _delete(directory: Path, made: PrunePlan) -> None:
+def ship(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that the ledger is kept in.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="URL", help="Where to: a URL, e.g. s3a://bucket/ledger, or a folder.")
+    ],
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Again and again, until interrupted, e.g. 10s.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Only what is finished now. The default.")] = False,
+    compress: Annotated[
+        Compression | None, typer.Option(metavar="gzip|zstd", help="Compress the copies.", case_sensitive=False)
+    ] = None,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete-after-verified", help="Delete segments here once their copies were compared with them."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy finished segments to an object store, HDFS or another folder.
+
+    A segment is finished when no process writes to it any more. Its copy is HOST/SEGMENT below the URL, and is compared
+    with it after the upload. Repeat this as often as you like, also after an interruption: a copy that is there and
+    right is left alone. Nothing is deleted, unless you say --delete-after-verified.
+
+    Credentials and endpoints come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL.
+    Ends with 3 if segments could not be copied.
+
+    \b
+    Examples:
+      twinbus ledger ship ./ledger --to s3a://bucket/ledger
+      twinbus ledger ship ./ledger --to abfss://logs@account.dfs.core.windows.net/ledger --every 10s --compress gzip
+      twinbus ledger ship ./ledger --to s3a://bucket/ledger --once --delete-after-verified --json
+    """
+    from twinbus.errors import StoreError
+    from twinbus.ledger.shipping import Shipper
+
+    if every is not None and once:
+        raise OptionsError("say --every or --once, not both")
+    every_s = None if every is None else parse_seconds(every, "--every")
+    shipper = Shipper(directory, to, compress=None if compress is None else compress.value)
+    try:
+        while True:
+            try:
+                with ProgressBar("shipping") as bar:
+
+                    def count(_: object, bar: ProgressBar = bar) -> None:
+                        bar.done += 1
+
+                    result = shipper.run(delete=delete, now_ms=time.time_ns() // 1_000_000, on_shipped=count)
+            except StoreError as error:
+                if every_s is None:
+                    raise
+                note(f"nothing was shipped: {error}")
+            else:
+                if every_s is None or result.shipped or result.failed:
+                    say(json_text(_shipped_document(result)) if as_json else _shipped_text(result, to))
+                if every_s is None:
+                    break
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        return  # how shipping again and again is meant to end
+    if result.failed:
+        raise typer.Exit(ExitCode.NOT_ALL)
+
+
+def _shipped_document(result: ShipResult) -> dict[str, object]:
+    return {
+        "shipped": result.shipped,
+        "shipped_bytes": result.shipped_bytes,
+        "already_there": result.known,
+        "waiting": result.waiting,
+        "deleted": result.deleted,
+        "failed": [{"segment": name, "why": why} for name, why in result.failed.items()],
+    }
+
+
+def _shipped_text(result: ShipResult, to: str) -> str:
+    lines = [f"{name}: not shipped: {why}" for name, why in result.failed.items()]
+    if result.waiting:
+        lines.append(f"{len(result.waiting):,} segments are still written to: they are shipped once they are finished")
+    if result.deleted:
+        lines.append(f"{len(result.deleted):,} segments were deleted here")
+    lines.append(
+        f"{len(result.shipped):,} segments were shipped to {to}, {result.shipped_bytes:,} bytes; "
+        f"{result.known:,} were there already"
+    )
+    return "\n".join(lines)
+
+
+def _delete(directory: str, made: PrunePlan) -> None:
     from twinbus.ledger.pruning import prune as make_room
 
     with ProgressBar("deleting", total=len(made.chosen)) as bar:
@@ -149,7 +253,7 @@ WHY = {
 }
 
 
-def _text(directory: Path, made: PrunePlan, *, dry_run: bool) -> str:
+def _text(directory: str, made: PrunePlan, *, dry_run: bool) -> str:
     reasons = WHY | {"linked": f"a link leads to it, out of {directory}: nothing is deleted there"}
     lines = [f"{each.name}: stays: {reasons[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
     lines += [f"and {len(made.kept) - SHOWN_MAX:,} more"] if len(made.kept) > SHOWN_MAX else []

@@ -35,7 +35,7 @@ NAMED_SHOWN = 20
 """Messages to look at, in text."""
 
 LedgerDirectory = Annotated[
-    Path, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its directory.")
+    str, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its folder, or URL.")
 ]
 PriceTable = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
@@ -74,6 +74,7 @@ def report(
     Examples:
       twinbus pipeline report --ledger ./ledger
       twinbus pipeline report --ledger ./ledger --out report.html
+      twinbus pipeline report --ledger s3a://bucket/ledger --store ./compacted
       twinbus pipeline report --ledger ./ledger --horizon 1h --json
       twinbus pipeline report --ledger ./ledger --lost-to lost.jsonl
     """
@@ -109,8 +110,8 @@ def _names_written_to(file: Path | None) -> Iterator[Callable[[dict[str, Any]], 
 
 
 def findings(
-    ledger: Path,
-    store: Path | None,
+    ledger: str,
+    store: str | None,
     prices: Prices,
     arguments: SparkArguments,
     horizon_min: int,
@@ -126,7 +127,7 @@ def findings(
 
 
 def compacted_ledger(
-    ledger: Path, store: Path | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
+    ledger: str, store: str | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
 ) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.jobs.balance import settings_for_ledger
@@ -135,7 +136,7 @@ def compacted_ledger(
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
     spark = arguments.session(settings if arguments.master is None else {}, bar)
-    from twinbus.ledger.segment_files import crowded, segments_in
+    from twinbus.ledger.segment_files import crowded, find_segments
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_errors
     from twinbus.spark.jobs.compaction import on
@@ -144,7 +145,7 @@ def compacted_ledger(
     with spark_errors():
         compacted = compact_ledger(on(spark), ledger, store)
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
-    for line in crowded(segments_in(ledger)):
+    for line in crowded(find_segments(ledger)):
         bar.note(line)
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from io import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -21,6 +22,7 @@ from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
 from twinbus.ledger.reader import conflict_text
 from twinbus.ledger.schema import SCHEMA_VERSION
+from twinbus.ledger.segment_files import segment_at
 from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, clock_offsets, correct_times
 from twinbus.spark.compaction.conflicts import SeenChecksums, find_conflicts_in_files
 from twinbus.spark.compaction.manifest import (
@@ -81,11 +83,12 @@ def compact(chunk: Chunk, store: Path) -> ChunkResult:
     reader = _ChunkReader(chunk, store)
     writer = StepFiles(store, file_name(chunk.segment, chunk.start))
     try:
-        with Path(chunk.path).open("rb") as file:
-            for events in reader.read_tables(file):
+        segment = segment_at(chunk.path)
+        with segment.open() as file:
+            for events in reader.read_tables(file, is_whole=segment.is_compressed):
                 writer.write(to_steps(events))
     except OSError as error:
-        reader.skip("unreadable", f"{error.strerror}", None)
+        reader.skip("unreadable", f"{error.strerror or error}", None)
     reader.result.files, reader.result.steps = writer.close(), writer.steps
     return reader.result
 
@@ -100,16 +103,25 @@ class _ChunkReader:
         self._skipped: dict[str, SkippedLines] = {}
         self.result = ChunkResult(chunk.segment)
 
-    def read_tables(self, file: BinaryIO) -> Iterator[Any]:
-        """Tables of the records that are valid and new."""
-        self.result.bytes = self._skip_line_end(file)
-        for block in self._blocks(file):
+    def read_tables(self, file: BinaryIO, *, is_whole: bool = False) -> Iterator[Any]:
+        """Tables of the records that are valid and new.
+
+        With `is_whole` the file was unpacked: all of it is read, and what counts as read is its size as it is stored.
+        """
+        self.result.bytes = 0 if is_whole else self._skip_line_end(file)
+        stop = self._chunk.stop
+        if is_whole:
+            stop = file.seek(0, SEEK_END)
+            file.seek(0)
+        for block in self._blocks(file, stop):
             lines = block.removesuffix(b"\n").split(b"\n")
             table = self._parse(lines)
             if table is not None and (new := self._select_new(table)) is not None:
                 yield new
             self.result.lines += len(lines)
             self.result.bytes += len(block)
+        if is_whole:
+            self.result.bytes, self.result.torn_bytes = self._chunk.stop - self._chunk.start, 0
         self.result.troubles = list(self._skipped.values())
 
     def _skip_line_end(self, file: BinaryIO) -> int:
@@ -120,9 +132,9 @@ class _ChunkReader:
         file.seek(start + is_end)
         return int(is_end)
 
-    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
+    def _blocks(self, file: BinaryIO, stop: int) -> Iterator[bytes]:
         """The chunk in pieces of whole lines; an unfinished line is left for the next run."""
-        left = self._chunk.stop - file.tell()
+        left = stop - file.tell()
         rest = b""
         while left > 0 and (data := file.read(min(BLOCK_BYTES, left))):
             left -= len(data)

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from twinbus.errors import StoreError
+from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger.expected import ExpectedWriter, load_expected
 from twinbus.ledger.process_end import LastRecord, ProcessProbe
 from twinbus.ledger.pruning import PrunedProcess, load_pruned
 from twinbus.ledger.segment import process_of
-from twinbus.ledger.segment_files import STORE_FOLDER, FoundSegments, name_in, segments_and_held
+from twinbus.ledger.segment_files import STORE_FOLDER, FoundSegments, segments_and_held
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.manifest import Manifest, Process, Segment, SkippedLines, overlap
+from twinbus.storage import Location, open_folder
 
 FOLDER = STORE_FOLDER
 """The default store of a ledger: a folder below its directory."""
@@ -48,18 +49,18 @@ ReadChunks = Callable[[list[Chunk], Path], list[ChunkResult]]
 """Reads chunks into a store and returns the results in the same order."""
 
 
-def compact_ledger(read_chunks: ReadChunks, ledger: Path, store: Path | None = None) -> CompactedLedger:
+def compact_ledger(read_chunks: ReadChunks, ledger: Location, store: Location | None = None) -> CompactedLedger:
     """Add everything that is new in the ledger to its store.
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
-    store = store or ledger / FOLDER
+    store = store_of(ledger, store)
     read_ms = time.time_ns() // 1_000_000
     expected, pruned, found = load_expected(ledger), load_pruned(ledger).processes, segments_and_held(ledger)
     running = found.running
     with manifests.lock_store(store):
         manifest = manifests.load(store)
-        chunks = list(find_new_chunks(ledger, found, manifest))
+        chunks = list(find_new_chunks(found, manifest))
         _remove_uncounted(store, manifest)
         for at in range(0, len(chunks), SEGMENTS_PER_COMMIT):
             for result in read_chunks(chunks[at : at + SEGMENTS_PER_COMMIT], store):
@@ -71,26 +72,33 @@ def compact_ledger(read_chunks: ReadChunks, ledger: Path, store: Path | None = N
     return CompactedLedger(store, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
 
 
+def store_of(ledger: Location, store: Location | None) -> Path:
+    """The folder of the store. Raises `OptionsError` if it is not of this machine."""
+    folder = open_folder(ledger).below(FOLDER) if store is None else open_folder(store)
+    if not folder.is_local:
+        raise OptionsError(
+            f"the compacted ledger cannot be kept in {folder.url}: give a folder of this machine as --store"
+        )
+    return folder.path()
+
+
 def read_in_process(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
     """Read the chunks in this process, one after the other."""
     return [compact(chunk, store) for chunk in chunks]
 
 
-def find_new_chunks(ledger: Path, found: FoundSegments, manifest: Manifest) -> Iterator[Chunk]:
+def find_new_chunks(found: FoundSegments, manifest: Manifest) -> Iterator[Chunk]:
     """What was added to each segment since it was read; a segment that became shorter is noted in the manifest."""
     manifest.troubles = [each for each in manifest.troubles if each.defect not in CHECKED_EACH_RUN]
-    for path in found.segments:
-        name = name_in(ledger, path)
+    for segment in found.segments:
+        name, size = segment.name, segment.bytes
         known = manifest.segments.get(name, Segment())
-        try:
-            size = path.stat().st_size
-        except OSError:
-            continue  # moved away meanwhile
         if size < known.bytes:
             text = f"shorter than the {known.bytes:,} bytes that were compacted; what they said is kept"
             manifest.troubles.append(SkippedLines(name, "changed", text, 1))
         elif size > known.bytes and size != known.bytes + known.torn_bytes:
-            yield Chunk(name, str(path.resolve()), known.bytes, size, known.lines + 1, path in found.held)
+            first_line = 1 if segment.is_compressed else known.lines + 1
+            yield Chunk(name, segment.whereabouts, known.bytes, size, first_line, segment in found.held)
 
 
 def _find_ends(manifest: Manifest, running: frozenset[str], look: ProcessProbe) -> None:
@@ -114,7 +122,7 @@ def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Ma
     for file in result.files:
         (store / file).unlink(missing_ok=True)
     # A segment that is named by its process has only records of that.
-    owners = {name: process_of(Path(name)) for name in manifest.segments}
+    owners = {name: process_of(name) for name in manifest.segments}
     beside = [
         file
         for name, segment in manifest.segments.items()

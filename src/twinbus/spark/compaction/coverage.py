@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from twinbus.ledger.expected import ExpectedWriter, absent, why_absent
 from twinbus.ledger.process_end import FOREVER_MS, Ending
@@ -162,7 +161,7 @@ def _is_explained(skipped: SkippedLines, compacted: CompactedLedger) -> bool:
     """Whether the record numbers of its process already show what is missing."""
     if skipped.defect in ("duplicate", "newer"):
         return True  # nothing is missing, or it is counted as not understood
-    owner = process_of(Path(skipped.segment))
+    owner = process_of(skipped.segment)
     process = compacted.manifest.processes.get(owner) if owner is not None else None
     if owner is None or process is None or skipped.defect not in ("torn", "corrupt"):
         return False

@@ -22,11 +22,11 @@ from twinbus.ledger.segment import Disk
 from twinbus.ledger.segment_files import segments_and_held
 from twinbus.own_files import open_lock
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.compaction import FOLDER as STORE_FOLDER
-from twinbus.spark.compaction.compaction import find_new_chunks
+from twinbus.spark.compaction.compaction import find_new_chunks, store_of
 from twinbus.spark.compaction.manifest import Manifest, write_atomically
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.session import QUICK_START, is_little
+from twinbus.storage import Location
 
 VERSION = 9
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
@@ -190,14 +190,14 @@ def remove_uncounted(store: Path, balance: Balance) -> None:
                     file_.unlink(missing_ok=True)
 
 
-def settings_for_ledger(ledger: Path, store: Path | None, *, uses_balance: bool = True) -> dict[str, str]:
+def settings_for_ledger(ledger: Location, store: Location | None, *, uses_balance: bool = True) -> dict[str, str]:
     """Session settings for what is new in a ledger and what its store has; chosen before Spark starts, because a
     JVM for little data starts sooner. Without `uses_balance` all steps are read again.
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be used.
     """
-    store = store or ledger / STORE_FOLDER
+    store = store_of(ledger, store)
     manifest = manifests.load(store)
     is_merged = uses_balance and set(manifest.files) <= set(load(store, manifest).folded)
-    unread = sum(chunk.stop - chunk.start for chunk in find_new_chunks(ledger, segments_and_held(ledger), manifest))
+    unread = sum(chunk.stop - chunk.start for chunk in find_new_chunks(segments_and_held(ledger), manifest))
     return QUICK_START if unread <= LITTLE_BYTES and (is_merged or is_little(manifest.steps)) else {}
