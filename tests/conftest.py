@@ -17,6 +17,7 @@ from zlib import crc32
 import pytest
 from durations import Durations
 from hypothesis import HealthCheck, settings
+from object_store import s3, s3_environment  # noqa: F401  fixtures
 from steady_parsing import parse_again_if_disturbed
 
 from twinbus.local_register import RUN_VARIABLE

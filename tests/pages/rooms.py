@@ -35,6 +35,7 @@ ROOMS = (
     Room("plain_text", "texts of others, made harmless", is_pure=True),
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
     Room("own_files", "files for their owner only, links that are not followed"),
+    Room("storage", "files in local folders and at URLs, leases", "own_files"),
     Room("control_client", "the client's end of a control socket"),
     Room("local_register", "processes of this machine that can be asked, and spools", "own_files"),
     Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),
@@ -144,7 +145,7 @@ ROOMS = (
         "amqp broker.core broker.entities broker.message broker.operations pairing syphon transport units",
         is_pure=True,
     ),
-    Room("ledger", "events, segments, gaps", "own_files ranges units"),
+    Room("ledger", "events, segments, gaps", "own_files ranges storage units"),
     Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
     # pairing for any language
     Room(
@@ -205,11 +206,11 @@ ROOMS = (
     ),
     # Spark
     Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),
-    Room("spark.source", 'format "servicebus"', "amqp pairing spark transport"),
+    Room("spark.source", 'format "servicebus"', "amqp pairing spark storage transport"),
     Room("spark.drain", "a backlog brought home as a job", "ledger pairing spark syphon transport"),
-    Room("spark.compaction", "segments to Parquet", "ledger own_files pairing"),
+    Room("spark.compaction", "segments to Parquet", "ledger own_files pairing storage"),
     Room("spark.transforms", "functions from DataFrame to DataFrame", "cost ledger spark.compaction", is_pure=True),
-    Room("spark.jobs", "transforms meet data", "cost ledger own_files spark"),
+    Room("spark.jobs", "transforms meet data", "cost ledger own_files spark storage"),
     Room("spark.report", "the page", "cost ledger plain_text spark units"),
     # people
     Room(

@@ -1,0 +1,56 @@
+"""Opens a folder by its path or URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import unquote, urlsplit
+
+from twinbus.errors import OptionsError
+from twinbus.storage.folder import Folder, Location
+from twinbus.storage.local_folder import LocalFolder
+from twinbus.storage.url_folder import KINDS, UrlFolder
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_SECRETS = re.compile(r"^[^:]+://[^/]*:[^/]*@|[?#]")
+
+
+def is_url(location: Location) -> bool:
+    """Whether this is a URL rather than a path; `file://` is one, too."""
+    return isinstance(location, str) and _SCHEME.match(location) is not None
+
+
+def open_folder(location: Location, options: Mapping[str, str] = MappingProxyType({})) -> Folder:
+    """The folder at a path or URL; it does not have to exist. Nothing is connected to before it is used.
+
+    `options` are passed to the package that reaches such URLs. Without them it takes credentials and addresses from its
+    usual environment variables, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. Raises `OptionsError` for a URL that
+    cannot be used, or if the package is missing.
+    """
+    scheme = _SCHEME.match(location) if isinstance(location, str) else None
+    if scheme is None:
+        return LocalFolder(Path(location))
+    url, name = str(location), scheme[1].lower()
+    if name == "file":
+        return LocalFolder(_path_of(url))
+    if name not in KINDS:
+        raise OptionsError(
+            f"{url.partition('://')[0]}:// is not a place that ledgers can be kept in: "
+            f"give a path, or a URL with {', '.join(KINDS)} or file"
+        )
+    if _SECRETS.search(url):
+        raise OptionsError(
+            f"a {name}:// URL must not have a password or a query in it, where others could read them: credentials "
+            "come from the environment"
+        )
+    return UrlFolder(url.rstrip("/"), tuple(sorted(options.items())))
+
+
+def _path_of(url: str) -> Path:
+    """Hadoop writes `file:/a`, others `file:///a` or `file://localhost/a`."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise OptionsError(f"{url!r} is not a folder of this machine: write file:///path, or the path alone")
+    return Path(unquote(parts.path))
