@@ -159,7 +159,7 @@ class AlertState:
             text = (
                 f"{away.messages:,} messages to {entity} wait in the backlog, the first for "
                 f"{report_duration(facts.at_ms - away.since_ms)}; no client says that the primary is out, and for "
-                f"{report_duration(facts.at_ms - self.backlogs[entity].moved_ms)} none has come home: does a syphon run?"
+                f"{report_duration(facts.at_ms - self.backlogs[entity].moved_ms)} none came home: does a syphon run?"
             )
             yield WatchAlert("stuck", False, facts.at_ms, text, away.messages, entity)
         for entity in sorted(self.stuck - stuck):
