@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 BLIND_ROUNDS = 3
 """After this many intervals without a round that succeeded, somebody has to look."""
+BLIND_S_MIN = 60
 NOTES_MAX = 1_000
 
 
@@ -126,7 +127,7 @@ def watch(
     state = AlertState(
         parse_duration(how.stuck_after, "--stuck-after"),
         parse_duration(how.quiet, "--quiet"),
-        round(BLIND_ROUNDS * every_s * 1000),
+        round(max(BLIND_ROUNDS * every_s, BLIND_S_MIN) * 1000),
     )
     text_file = None if how.metrics_file is None else MetricsTextFile(how.metrics_file)
     said: set[str] = set()
@@ -147,13 +148,13 @@ def watch(
                 last = look(Asked(which.selection(began), files, counted.points()))
                 _publish(last, out, json_to)
                 took_s = time.monotonic() - began_s
-                _after_round(last, began, took_s, state, metrics, sender, as_json=as_json)
+                _after_round(last, took_s, state, metrics, sender, as_json=as_json)
             except (TwinbusError, OSError) as error:
                 if stop.is_requested:  # the JVM may have had the same signal
                     break
                 if done == 0 and last is None:  # a wrong path does not become right
                     raise
-                _after_failure(error, began, state, metrics, sender, as_json=as_json)
+                _after_failure(error, state, metrics, sender, as_json=as_json)
             if text_file is not None:
                 text_file.write(metrics)
             done += 1
@@ -180,7 +181,6 @@ def _publish(found: Findings, out: Path | None, json_to: Path | None) -> None:
 
 def _after_round(
     found: Findings,
-    began: datetime,
     took_s: float,
     state: AlertState,
     metrics: WatchMetrics,
@@ -190,23 +190,23 @@ def _after_round(
 ) -> None:
     from twinbus.spark.report.alerts import facts_of
 
-    facts = facts_of(found, round(began.timestamp() * 1000))
+    now = datetime.now(UTC)
+    facts = facts_of(found, round(now.timestamp() * 1000))
     alerts = state.after_round(facts)
     metrics.after_round(facts, is_certain=found.reconciliation.is_certain, stuck=len(state.stuck), round_s=took_s)
     backlog = sum(each.messages for each in facts.away.values())
     if as_json:
-        said = {"at": utc_time(began), "verdict": found.reconciliation.verdict, "lost": facts.lost}
+        said = {"at": utc_time(now), "verdict": found.reconciliation.verdict, "lost": facts.lost}
         said |= {"unknown": facts.unknown, "waiting": facts.waiting, "backlog": backlog, "elapsed_s": took_s}
         say_event("round", said)
     else:
         verdict = found.reconciliation.verdict
-        say(f"{clock_time(began)} {verdict}; {backlog:,} in the backlog ({measured_duration(took_s)})")
+        say(f"{clock_time(now)} {verdict}; {backlog:,} in the backlog ({measured_duration(took_s)})")
     sender.send(alerts)
 
 
 def _after_failure(
     error: Exception,
-    began: datetime,
     state: AlertState,
     metrics: WatchMetrics,
     sender: AlertSender,
@@ -215,11 +215,12 @@ def _after_failure(
 ) -> None:
     from twinbus.spark.jvm import explain_exit
 
+    now = datetime.now(UTC)
     metrics.after_failure()
     if as_json:
-        say_event("round_failed", {"at": utc_time(began), "error": str(error)})
+        say_event("round_failed", {"at": utc_time(now), "error": str(error)})
     else:
         note(f"round failed, tried again: {error}")
-    sender.send(state.after_failure(round(began.timestamp() * 1000), str(error)))
+    sender.send(state.after_failure(round(now.timestamp() * 1000), str(error)))
     if (why := explain_exit()) is not None:
         raise TwinbusError(f"Spark has ended: {why}") from error

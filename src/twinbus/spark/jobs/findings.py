@@ -27,6 +27,7 @@ from twinbus.spark.transforms.classes import (
     UNKNOWN,
 )
 from twinbus.spark.transforms.selection import ALL, Selection
+from twinbus.units import utc_time_ms
 
 Row = dict[str, Any]
 CHECKED_CLASSES = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
@@ -209,7 +210,7 @@ class Findings:
     def as_dict(self) -> Row:
         return {
             "version": __version__,
-            "made_ms": self.made_ms,
+            "made_at": utc_time_ms(self.made_ms) if self.made_ms else None,
             "pair": {"primary": list(self.primaries), "secondary": list(self.secondaries)},
             "window": self.selection.as_dict(),
             "verdicts_url": self.verdicts_url,

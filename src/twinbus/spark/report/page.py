@@ -20,8 +20,8 @@ UNKNOWN_SHOWN = 50
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>twinbus report</title><style>{style}</style></head><body><main>
-<h1>What became of the messages</h1>
-<p class="verdict {mood}">{verdict}</p>
+<p class="soft">What became of the messages</p>
+<h1 class="verdict {mood}">{verdict}</h1>
 <p class="soft">{about}</p>
 <p>{summary}</p>
 {sections}
@@ -34,14 +34,14 @@ STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e4e8ef;--soft:#9aa5b5;--paper:#151a22;--faint:#333c4a;--stripe:#1b212b;
 --blue:#6aa0ff;--red:#ff7a70;--amber:#ffbe4d;--green:#68cf8b}}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:0}
-main{max-width:1000px;margin:auto;padding:24px}h1{font-size:24px;line-height:1.25}
+main{max-width:1000px;margin:auto;padding:24px}h1{margin:8px 0;line-height:1.25}
 h2{font-size:18px;margin:40px 0 8px}h3{font-size:15px;margin:24px 0 4px}p{margin:8px 0;max-width:75ch}
 .wide{overflow-x:auto}.soft{color:var(--soft)}
 table{border-collapse:collapse;min-width:min(100%,480px);font-variant-numeric:tabular-nums}
 th,td{padding:4px 12px 4px 0;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
 th{color:var(--soft);font-weight:600}tr.total td{font-weight:600}
 th:first-child,td:first-child,td.text,th.text{text-align:left}td.long{white-space:normal;min-width:220px}
-.verdict{font-size:20px;font-weight:600;padding:10px 14px;border-left:6px solid;background:var(--stripe)}
+.verdict{font-size:22px;font-weight:600;padding:10px 14px;border-left:6px solid;background:var(--stripe)}
 .good{border-color:var(--green)}.bad{border-color:var(--red)}.unsure{border-color:var(--amber)}
 svg{width:100%;height:auto;display:block}svg.narrow{display:none}svg text{fill:var(--ink);font-size:12px}
 .grid{stroke:var(--faint)}.line{fill:none;stroke:var(--blue);stroke-width:1.5}.area{fill:var(--blue);opacity:.15}
@@ -50,7 +50,7 @@ svg{width:100%;height:auto;display:block}svg.narrow{display:none}svg text{fill:v
 .key.out{background:var(--red)}
 @media(max-width:700px){svg.broad{display:none}svg.narrow{display:block;max-width:480px}}
 @media print{main{max-width:none;padding:0}h2,h3{break-after:avoid}tr,svg{break-inside:avoid}.wide{overflow:visible}}
-@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}h1{font-size:21px}.verdict{font-size:18px}}
+@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}.verdict{font-size:18px}}
 """
 """For light and dark screens, wide ones and phones."""
 

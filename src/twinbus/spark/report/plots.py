@@ -35,7 +35,7 @@ class PlotFrame(NamedTuple):
         return self.width - self.left - self.right
 
 
-FRAMES = (PlotFrame("broad", 960, 150, 36, 6, 22, 130), PlotFrame("narrow", 358, 124, 34, 2, 17, 50))
+FRAMES = (PlotFrame("broad", 960, 150, 36, 6, 22, 130), PlotFrame("narrow", 358, 140, 38, 2, 18, 40))
 
 
 class PlotBar(NamedTuple):
