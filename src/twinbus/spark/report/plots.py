@@ -13,7 +13,7 @@ from typing import NamedTuple
 from twinbus.plain_text import in_html
 from twinbus.units import clock_time_or_ms
 
-TOP, BOTTOM = 8, 40
+TOP, BOTTOM = 8, 46
 ROWS_MAX = 60
 
 
@@ -35,7 +35,7 @@ class PlotFrame(NamedTuple):
         return self.width - self.left - self.right
 
 
-FRAMES = (PlotFrame("broad", 960, 150, 36, 6, 22, 130), PlotFrame("narrow", 358, 140, 38, 2, 18, 40))
+FRAMES = (PlotFrame("broad", 960, 150, 36, 6, 22, 130), PlotFrame("narrow", 358, 152, 38, 2, 20, 40))
 
 
 class PlotBar(NamedTuple):
@@ -157,9 +157,9 @@ class _Axis:
             shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
             at_ms = round(self._first + self._span * tick / ticks)
             day, _, time = clock_time_or_ms(at_ms, seconds=self._span < 600_000).partition(" ")
-            shapes.append(_text(x, height - 24, time, "middle"))
+            shapes.append(_text(x, height - 27, time, "middle"))
             if day != day_before:
-                shapes.append(_text(x, height - 9, day, "middle"))
+                shapes.append(_text(x, height - 11, day, "middle"))
                 day_before = day
         return "".join(shapes)
 
