@@ -107,6 +107,11 @@ def ledger_of(tmp_path: Path, seed: int = 8) -> tuple[Path, Scenario]:
     return tmp_path / "ledger", scenario
 
 
+def rows_in(table: Path) -> list[tuple[Any, ...]]:
+    query = f"select entity, message_id, verdict, first_ms from '{table}/*.parquet'"
+    return duckdb.connect().execute(query).fetchall()
+
+
 def test_the_verdict_table_has_every_message_and_is_replaced_only_on_request(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,8 +121,7 @@ def test_the_verdict_table_has_every_message_and_is_replaced_only_on_request(
     document = json.loads(capsys.readouterr().out)
     assert list(broken_rules(document)) == []
     assert document["verdicts_url"] == str(table)
-    query = f"select entity, message_id, verdict, first_ms from '{table}/*.parquet'"
-    rows = {(row[0], row[1]): (row[2], row[3]) for row in duckdb.sql(query).fetchall()}
+    rows = {(row[0], row[1]): (row[2], row[3]) for row in rows_in(table)}
     times = first_heard_ms(scenario)
     expected = {key: (verdict, times[key]) for key, verdict in scenario.expected.items()}
     assert {
@@ -130,7 +134,7 @@ def test_the_verdict_table_has_every_message_and_is_replaced_only_on_request(
     assert run([*command, "--verdicts", str(table), "--overwrite", "--entity", "ENTITY0"]) == 0  # others are lost
     after = set(table.glob("*.parquet"))
     assert not before & after
-    assert {row[0] for row in duckdb.sql(query).fetchall()} == {"entity0"}
+    assert {row[0] for row in rows_in(table)} == {"entity0"}
     (table / "mine.txt").write_text("keep me")
     capsys.readouterr()
     assert run([*command, "--verdicts", str(table), "--overwrite"]) == 2

@@ -32,7 +32,7 @@ class SelectionArguments(ArgumentGroup):
     )
     until: str | None = option(None, "TIME", "Only messages accepted before then. What became of them later counts.")
     entity: list[str] | None = option(
-        None, "NAME", "Only messages to this queue or topic; * and ? stand for any characters. Repeat for more."
+        None, "NAME", "A queue or topic: only messages to it; * and ? stand for any characters. Repeat for more."
     )
 
     def selection(self, now: datetime) -> Selection:
@@ -79,7 +79,7 @@ class CountArguments(ArgumentGroup):
         None, "FILE", "Metrics that Azure Monitor has exported, JSON or CSV, to compare with. Repeat for more."
     )
     primary: str | None = option(
-        None, "TEXT", "Connection string of the primary: say what its entities have now, by their runtime properties."
+        None, "STRING", "Connection string of the primary: say what its entities have now, by their runtime properties."
     )
 
     def points(self) -> list[ServicePoint]:

@@ -108,7 +108,7 @@ def watch(
     Examples:
       twinbus pipeline watch --ledger ./ledger --every 5m --out report.html
       twinbus pipeline watch --ledger ./ledger --metrics 9464 --json
-      twinbus pipeline watch --ledger ./ledger --alert-command './page-us --team bus'
+      twinbus pipeline watch --ledger ./ledger --alert-command ./page-us
       twinbus pipeline watch --ledger ./ledger --since 1d --rounds 1
     """
     from twinbus.cli.commands.pipeline import Asked, exit_code, minutes
