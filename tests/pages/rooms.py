@@ -209,9 +209,11 @@ ROOMS = (
     Room("spark.source", 'format "servicebus"', "amqp pairing spark transport"),
     Room("spark.drain", "a backlog brought home as a job", "ledger pairing spark syphon transport"),
     Room("spark.compaction", "segments to Parquet", "ledger own_files pairing storage"),
-    Room("spark.transforms", "functions from DataFrame to DataFrame", "cost ledger spark.compaction", is_pure=True),
-    Room("spark.jobs", "transforms meet data", "cost ledger own_files spark storage"),
-    Room("spark.report", "the page", "cost ledger plain_text spark units"),
+    Room(
+        "spark.transforms", "functions from DataFrame to DataFrame", "cost ledger spark.compaction units", is_pure=True
+    ),
+    Room("spark.jobs", "transforms meet data", "twinbus cost ledger own_files spark storage units"),
+    Room("spark.report", "the page, alerts, counts of the service", "twinbus cost ledger plain_text spark units"),
     # people
     Room(
         "drill",

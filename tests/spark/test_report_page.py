@@ -13,6 +13,7 @@ from twinbus.spark.compaction.coverage import MissingRecords
 from twinbus.spark.compaction.manifest import SkippedLines
 from twinbus.spark.jobs.findings import Findings
 from twinbus.spark.report.page import page
+from twinbus.spark.transforms.selection import Selection
 
 HEADS = (
     "Where they are",
@@ -26,6 +27,22 @@ HEADS = (
 )
 PLOTS = ("outages over time", "messages over time", "messages a second over time", "operations by stage")
 WIDE, NARROW = 1280, 390
+SHOWN = "[...document.querySelectorAll('svg')].filter(each => each.clientWidth)"
+COVERED = f"""{SHOWN}.flatMap(svg => {{
+  const texts = [...svg.querySelectorAll('text')].map(each => [each.textContent, each.getBoundingClientRect()]);
+  return texts.flatMap(([text, a], at) => texts.slice(at + 1)
+    .filter(([, b]) => a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom)
+    .map(([other]) => text + ' / ' + other));
+}})"""
+CUT_OFF = f"""{SHOWN}.flatMap(svg => {{
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(each => {{
+    const box = each.getBoundingClientRect();
+    return box.left < frame.left - 1 || box.right > frame.right + 1;
+  }}).map(each => each.textContent);
+}})"""
+SMALLEST = f"Math.min(...{SHOWN}.map(svg => 12 * svg.getScreenCTM().a))"
+"""How large the letters of plots are, in pixels."""
 
 
 class Looked(HTMLParser):
@@ -50,7 +67,7 @@ def test_the_page_has_tables_and_plots_and_fetches_nothing(findings: Findings) -
     looked.feed(page(findings))
     assert looked.fetched == []
     assert "script" not in looked.tags
-    assert looked.tags.count("svg") == len(PLOTS)
+    assert looked.tags.count("svg") == 2 * len(PLOTS)  # for wide screens and for phones
     assert looked.tags.count("table") >= 7
     assert [head for head in HEADS if head not in looked.text] == []
     assert json.loads(json.dumps(findings.as_dict()))["reconciliation"]["lost"] == 9
@@ -104,6 +121,35 @@ def test_records_of_a_killed_namespace_are_not_missed_if_every_message_is_accoun
     assert "nobody can say that nothing was lost" in text
 
 
+def test_the_page_leads_with_the_verdict_the_pair_the_time_and_the_version(findings: Findings) -> None:
+    text = page(replace(findings, made_ms=1_741_528_800_000))
+    head = text[: text.index("<h2>")]
+    places = [head.index(each) for each in ("9 lost", "contoso", "backup", "2025-03-09 14:00:00 UTC", "twinbus 0.")]
+    assert places == sorted(places)
+
+
+def test_the_page_says_which_messages_it_is_about_what_could_not_be_cut_and_where_the_others_are(
+    findings: Findings,
+) -> None:
+    chosen = Selection(findings.coverage.first_ms, None, ("<orders>",))
+    named = replace(findings.reconciliation, named=findings.reconciliation.named[:2])
+    text = page(replace(findings, selection=chosen, verdicts_url="s3a://bucket/verdicts", reconciliation=named))
+    for said in (
+        "to &lt;orders&gt;",
+        "flow and cost are those of all entities",
+        "the standing charge is a whole month",
+        "more: s3a://bucket/verdicts has the verdict of every message.",
+    ):
+        assert said in text
+
+
+def test_availability_is_never_rounded_up_to_all(findings: Findings) -> None:
+    rows = [{**findings.availability[0], "share": share} for share in (0.9998123, 0.99999961, 1.0)]
+    text = page(replace(findings, availability=rows))
+    for shown in (">99.98%<", ">99.99996%<", ">100.00%<"):
+        assert shown in text
+
+
 def test_names_cannot_break_out_of_the_page(findings: Findings) -> None:
     evil = "<script>alert(1)</script>"
     named = [{"verdict": "lost", "entity": evil, "message_id": evil, "first_ms": 1 << 62, "why": evil}]
@@ -124,14 +170,14 @@ async def test_a_browser_shows_all_of_it_without_a_complaint_or_a_request(findin
         assert heads == list(HEADS)
         assert "9 lost" in text
         assert f"{findings.coverage.records:,}" in text
-        assert await shown.value("[...document.querySelectorAll('svg')].map(each => each.ariaLabel)") == list(PLOTS)
         backgrounds = set()
         for width, dark in ((WIDE, False), (NARROW, False), (NARROW, True)):
             await shown.look(width=width, dark=dark)
             assert await shown.value("document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
-            assert (
-                await shown.value("Math.min(...[...document.querySelectorAll('svg')].map(e => e.clientWidth))") >= 800
-            )
+            assert await shown.value(f"{SHOWN}.map(each => each.ariaLabel)") == list(PLOTS)
+            assert await shown.value(COVERED) == [], f"labels cover each other at {width}"
+            assert await shown.value(CUT_OFF) == [], f"labels are cut off at {width}"
+            assert await shown.value(SMALLEST) >= 10, f"letters are too small at {width}"
             backgrounds.add(await shown.value("getComputedStyle(document.body).backgroundColor"))
         assert len(backgrounds) == 2
         assert shown.fetched == [file.as_uri()]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from twinbus.spark.report.plots import WIDTH, PlotBar, columns, line, timeline
+from twinbus.spark.report.plots import FRAMES, PlotBar, columns, line, shares, timeline
 
 LETTER = 7.0
 """Wider than a digit of the report's font."""
@@ -36,8 +36,22 @@ def test_no_label_of_a_plot_covers_another_or_leaves_the_plot(span_ms: int, kind
         "line": line(points, FIRST_MS, last_ms),
         "columns": columns(points, FIRST_MS, last_ms, max(1, span_ms // 60)),
     }[kind]
-    placed = labels(svg)
-    assert len(placed) >= 7
-    for (y, _, right, text), (next_y, left, _, next_text) in pairwise(placed):
-        assert y != next_y or right < left, f"{text} covers {next_text}"
-    assert all(left >= 0 and right <= WIDTH for _, left, right, _ in placed)
+    drawn = [f"<svg{each}" for each in svg.split("<svg")[1:]]
+    for frame, each in zip(FRAMES, drawn, strict=True):
+        placed = labels(each)
+        assert len(placed) >= frame.ticks + 1
+        for (y, _, right, text), (next_y, left, _, next_text) in pairwise(placed):
+            assert y != next_y or right < left, f"{text} covers {next_text}"
+        assert all(left >= 0 and right <= frame.width for _, left, right, _ in placed)
+
+
+def test_large_numbers_have_no_exponent() -> None:
+    svg = line([(FIRST_MS, 2_400_000.0)], FIRST_MS, FIRST_MS + 60_000)
+    assert "5,000,000" in svg
+    assert "e+" not in svg
+
+
+def test_a_share_has_its_unit_where_there_is_room() -> None:
+    broad, narrow = shares([("pings", 12, "12")], "operations").split("<svg")[1:]
+    assert "12 operations" in broad
+    assert "operations<" not in narrow

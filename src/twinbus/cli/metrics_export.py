@@ -1,14 +1,14 @@
-"""The metrics of a syphon command, for Prometheus: on a port, or in a file."""
+"""The metrics of a command, for Prometheus: on a port, or in a file."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from twinbus.cli.output import note
 from twinbus.errors import OptionsError, TwinbusError
@@ -68,8 +68,21 @@ def families(progress: Progress, names: PairNames) -> Families:
     return Families([(1, status)], (*BACKLOG_METRICS, *SYPHON_METRICS))
 
 
+class MetricsSource(Protocol):
+    """What `prometheus_client` asks for numbers."""
+
+    def collect(self) -> Iterator[Family]: ...
+
+
+def serve_metrics(
+    address: ListenAddress | None, look: Callable[[], Progress], names: PairNames
+) -> AbstractContextManager[None]:
+    """Let Prometheus scrape the numbers of a syphon while the block runs. Raises as `serve_source` does."""
+    return serve_source(address, LiveMetrics(look, names))
+
+
 @contextmanager
-def serve_metrics(address: ListenAddress | None, look: Callable[[], Progress], names: PairNames) -> Iterator[None]:
+def serve_source(address: ListenAddress | None, source: MetricsSource) -> Iterator[None]:
     """Let Prometheus scrape the numbers while the block runs. Raises `TwinbusError` if the port cannot be had."""
     if address is None:
         yield
@@ -77,7 +90,7 @@ def serve_metrics(address: ListenAddress | None, look: Callable[[], Progress], n
     from prometheus_client import start_http_server
 
     try:
-        server, thread = start_http_server(address.port, address.host, LiveMetrics(look, names))
+        server, thread = start_http_server(address.port, address.host, source)
     except (OSError, OverflowError) as error:
         raise TwinbusError(f"--metrics: cannot listen on {address}: {error}") from None
     try:
@@ -99,21 +112,20 @@ class LiveMetrics:
         return families(self._look(), self._names).collect()
 
 
-class MetricsFile:
-    """The numbers in a file, for the textfile collector of node_exporter: always whole, and left there at the end."""
+class MetricsTextFile:
+    """Numbers in a file, for the textfile collector of node_exporter: always whole, and left there at the end."""
 
-    def __init__(self, file: Path, names: PairNames) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._names = names
         self._has_complained = False
 
-    def show(self, progress: Progress) -> None:
+    def write(self, source: MetricsSource) -> None:
         from prometheus_client import generate_latest
 
-        text = generate_latest(families(progress, self._names))
+        text = generate_latest(source)
         try:
             self._write(text)
-        except OSError as error:  # messages still come home
+        except OSError as error:  # the work goes on
             if not self._has_complained:
                 note(f"{self._file} cannot be written: {error.strerror}")
                 self._has_complained = True
@@ -127,3 +139,14 @@ class MetricsFile:
             draft.replace(self._file)
         finally:
             draft.unlink(missing_ok=True)
+
+
+class MetricsFile(MetricsTextFile):
+    """The numbers of a syphon in such a file."""
+
+    def __init__(self, file: Path, names: PairNames) -> None:
+        super().__init__(file)
+        self._names = names
+
+    def show(self, progress: Progress) -> None:
+        self.write(families(progress, self._names))

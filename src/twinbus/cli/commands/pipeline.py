@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,10 +16,12 @@ from twinbus.cli.arguments import add_command, check_writable, command_group
 from twinbus.cli.commands.drain import SparkArguments, drain
 from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.commands.syphon import ENDED_EARLY
+from twinbus.cli.commands.watch import watch
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
 from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.report_arguments import CountArguments, SelectionArguments, VerdictArguments
 from twinbus.errors import OptionsError, StoreError
 from twinbus.own_files import write_report
 from twinbus.plain_text import on_one_line
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from twinbus.cost.prices import Prices
     from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
+    from twinbus.spark.jobs.verdict_files import VerdictFiles
+    from twinbus.spark.report.service_counts import ServicePoint
+    from twinbus.spark.transforms.selection import Selection
 
 HORIZON_MIN_MAX = 60 * 24 * 365
 NAMED_SHOWN = 20
@@ -60,6 +67,9 @@ def report(
     ] = None,
     store: Store = None,
     prices: PriceTable = None,
+    which: SelectionArguments,
+    table: VerdictArguments,
+    counted: CountArguments,
     spark: SparkArguments,
     as_json: AsJson = False,
 ) -> None:
@@ -70,6 +80,9 @@ def report(
     Where they prove neither, since records are missing, damaged or of a newer schema, the verdict is "unknown" and the
     exit code 3.
 
+    With --since, --until and --entity the report and its exit code are about messages that were accepted in that time
+    to those entities. What became of them is looked up in everything on record, also after --until.
+
     \b
     Examples:
       twinbus pipeline report --ledger ./ledger
@@ -77,16 +90,21 @@ def report(
       twinbus pipeline report --ledger s3a://bucket/ledger --store ./compacted
       twinbus pipeline report --ledger ./ledger --horizon 1h --json
       twinbus pipeline report --ledger ./ledger --lost-to lost.jsonl
+      twinbus pipeline report --ledger ./ledger --since 1d --entity 'orders*'
+      twinbus pipeline report --ledger ./ledger --verdicts ./verdicts --overwrite
+      twinbus pipeline report --ledger ./ledger --counts metrics.json
     """
     from twinbus.cost.prices import load_prices
 
     horizon_min = minutes("--horizon", horizon)
     check_writable("--out", out)
     check_writable("--lost-to", lost_to)
+    asked = Asked(which.selection(datetime.now(UTC)), table.files(), counted.points())
     with _names_written_to(lost_to) as name:
-        found = findings(ledger, store, load_prices(prices), spark, horizon_min, name)
+        found = findings(ledger, store, load_prices(prices), spark, horizon_min, name, asked=asked)
+    found = counted.add_runtime(found)
     if out is not None:
-        _write(out, found)
+        write_page(out, found)
     say(json_text(found.as_dict()) if as_json else report_text(found))
     raise typer.Exit(exit_code(found))
 
@@ -109,6 +127,14 @@ def _names_written_to(file: Path | None) -> Iterator[Callable[[dict[str, Any]], 
         fresh.unlink(missing_ok=True)
 
 
+class Asked(NamedTuple):
+    """What a report is about, and what else it does."""
+
+    selection: Selection
+    table: VerdictFiles | None = None
+    points: list[ServicePoint] = []  # noqa: RUF012
+
+
 def findings(
     ledger: str,
     store: str | None,
@@ -116,14 +142,33 @@ def findings(
     arguments: SparkArguments,
     horizon_min: int,
     name: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    asked: Asked,
+    bar: ProgressBar | None = None,
 ) -> Findings:
-    with ProgressBar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, arguments, bar)
+    with bar or ProgressBar("starting") as shown:
+        spark, compacted = compacted_ledger(ledger, store, arguments, shown)
         from twinbus.spark.failures import spark_errors
-        from twinbus.spark.jobs.analysis import analyse
+        from twinbus.spark.jobs.analysis import ChosenMessages, analyse
+        from twinbus.spark.jobs.service_counts import compare_counts
 
+        chosen = ChosenMessages(
+            asked.selection,
+            None if asked.table is None else asked.table.write,
+            (lambda accounts: compare_counts(accounts, asked.points, asked.selection)) if asked.points else None,
+        )
         with spark_errors():
-            return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say, note=bar.note, name=name)
+            found = analyse(
+                spark,
+                compacted,
+                prices,
+                horizon_min=horizon_min,
+                tell=shown.say,
+                note=shown.note,
+                name=name,
+                chosen=chosen,
+            )
+    return replace(found, verdicts_url=None if asked.table is None else asked.table.url)
 
 
 def compacted_ledger(
@@ -164,7 +209,7 @@ def exit_code(found: Findings) -> ExitCode:
     return {True: ExitCode.DONE, False: ExitCode.LOST, None: ExitCode.NOT_ALL}[found.is_lossless]
 
 
-def _write(out: Path, found: Findings) -> None:
+def write_page(out: Path, found: Findings) -> None:
     from twinbus.spark.report.page import page
 
     try:
@@ -182,7 +227,7 @@ def report_text(found: Findings) -> str:
     rows: list[tuple[Any, ...]] = [("entity", *(each.replace("_", " ") for each in shown))]
     rows += [(entity, *(counts.get(each, 0) for each in shown)) for entity, counts in reconciled.entities.items()]
     lines = [summary(found), table(rows) if len(rows) > 1 else "", held(found)]
-    lines += [_named(found), _missing(found), _outages(found)]
+    lines += [_named(found), _missing(found), _outages(found), _counts(found)]
     lines += [table(bill.rows()) for bill in found.bills]
     return "\n\n".join([*filter(None, lines), f"verdict: {reconciled.verdict}"])
 
@@ -217,16 +262,22 @@ def _outages(found: Findings) -> str:
     return "\n".join(map(on_one_line, lines))
 
 
+def _counts(found: Findings) -> str:
+    return "\n".join(on_one_line(f"counted: {each.text}") for each in found.counts[:20])
+
+
 def pipeline_commands() -> typer.Typer:
     app = command_group(
         "Work on Spark: bring a backlog home, say what became of the messages.",
         "twinbus pipeline report --ledger ./ledger --out report.html",
+        "twinbus pipeline watch --ledger ./ledger --every 1m --metrics 9464",
         "twinbus pipeline drain --ledger ./ledger",
         "twinbus pipeline pack twinbus.tar.gz",
     )
     unknown = "done, but records are missing: nobody can say that nothing is lost"
     lost = "done, and messages are lost"
     add_command(app, report, "Say what became of every message.", not_all=unknown, lost=lost)
+    add_command(app, watch, "Make the report again and again, and alert.", not_all=unknown, lost=lost)
     add_command(app, drain, "Bring a large backlog home.", not_all=ENDED_EARLY)
     add_command(app, pack, "Put twinbus into one file for executors elsewhere.")
     return app

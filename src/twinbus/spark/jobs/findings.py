@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from twinbus import __version__
 from twinbus.cost.bill import Alternative, Bill
 from twinbus.ledger.process_end import FOREVER_MS
 from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.compaction.primaries import split_name
+from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms.classes import (
     ACCEPTED_CLASSES,
     DUPLICATED,
@@ -24,6 +26,8 @@ from twinbus.spark.transforms.classes import (
     SENT_ELSEWHERE,
     UNKNOWN,
 )
+from twinbus.spark.transforms.selection import ALL, Selection
+from twinbus.units import utc_time_ms
 
 Row = dict[str, Any]
 CHECKED_CLASSES = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
@@ -31,6 +35,14 @@ CHECKED_CLASSES = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 MINOR_SKEW_MS, WRONG_CLOCK_MS = 1_000, 60_000
 """A smaller difference of clocks is ignored; a larger one means that a clock is wrong."""
+
+
+class AwayMessages(NamedTuple):
+    """Messages of an entity that wait in the backlog or in a spool."""
+
+    messages: int
+    since_ms: int
+    """When the first of them came there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,8 @@ class Reconciliation:
     """Since when the first of them is held."""
     unsure: tuple[str, ...] = ()
     """Why the answer is unknown although no record is missing."""
+    away: dict[str, AwayMessages] = field(default_factory=dict)
+    """By entity; those without any are left out."""
 
     def count(self, *classes: str) -> int:
         return sum(found.get(each, 0) for found in self.entities.values() for each in classes)
@@ -146,6 +160,7 @@ class Reconciliation:
             "overtaken": self.overtaken,
             "held_by_syphon": self.held,
             "held_since_ms": self.held_since_ms or None,
+            "away": {entity: each._asdict() for entity, each in self.away.items()},
             "named": self.named,
             "not_named": self.not_named,
             "horizon_min": self.horizon_min,
@@ -169,6 +184,17 @@ class Findings:
     prices_as_of: str
     alternatives: list[list[Alternative]] = field(default_factory=list)
     """For each bill, what else there was to buy."""
+    selection: Selection = ALL
+    """The messages that it is about."""
+    made_ms: int = 0
+    """When the ledger was read."""
+    primaries: tuple[str, ...] = ()
+    secondaries: tuple[str, ...] = ()
+    """The names that records give the namespaces of the pair."""
+    counts: list[CountComparison] = field(default_factory=list)
+    """What the service counted, beside what is on record."""
+    verdicts_url: str | None = None
+    """Where the verdict table is."""
 
     @property
     def is_empty(self) -> bool:
@@ -183,6 +209,11 @@ class Findings:
 
     def as_dict(self) -> Row:
         return {
+            "version": __version__,
+            "made_at": utc_time_ms(self.made_ms) if self.made_ms else None,
+            "pair": {"primary": list(self.primaries), "secondary": list(self.secondaries)},
+            "window": self.selection.as_dict(),
+            "verdicts_url": self.verdicts_url,
             "coverage": coverage_dict(self.coverage),
             "reconciliation": self.reconciliation.as_dict(),
             "outages": self.outages,
@@ -191,6 +222,7 @@ class Findings:
             "flow": {"bucket_ms": self.bucket_ms, "buckets": self.flow},
             "cost": cost_dict(self.bills, self.prices_as_of)
             | {"alternatives": [[asdict(each) for each in of_month] for of_month in self.alternatives]},
+            "service_counts": [each.as_dict() for each in self.counts],
         }
 
 

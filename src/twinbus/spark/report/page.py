@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from twinbus import __version__
 from twinbus.cost.bill import Alternative, Bill
 from twinbus.ledger.process_end import FOREVER_MS
 from twinbus.plain_text import in_html
@@ -19,8 +20,9 @@ UNKNOWN_SHOWN = 50
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>twinbus report</title><style>{style}</style></head><body><main>
-<h1>What became of the messages</h1>
-<p class="verdict {mood}">{verdict}</p>
+<p class="soft">What became of the messages</p>
+<h1 class="verdict {mood}">{verdict}</h1>
+<p class="soft">{about}</p>
 <p>{summary}</p>
 {sections}
 </main></body></html>
@@ -32,52 +34,97 @@ STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e4e8ef;--soft:#9aa5b5;--paper:#151a22;--faint:#333c4a;--stripe:#1b212b;
 --blue:#6aa0ff;--red:#ff7a70;--amber:#ffbe4d;--green:#68cf8b}}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:0}
-main{max-width:1000px;margin:auto;padding:24px}h1{font-size:24px;line-height:1.25}
+main{max-width:1000px;margin:auto;padding:24px}h1{margin:8px 0;line-height:1.25}
 h2{font-size:18px;margin:40px 0 8px}h3{font-size:15px;margin:24px 0 4px}p{margin:8px 0;max-width:75ch}
 .wide{overflow-x:auto}.soft{color:var(--soft)}
 table{border-collapse:collapse;min-width:min(100%,480px);font-variant-numeric:tabular-nums}
 th,td{padding:4px 12px 4px 0;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
 th{color:var(--soft);font-weight:600}tr.total td{font-weight:600}
 th:first-child,td:first-child,td.text,th.text{text-align:left}td.long{white-space:normal;min-width:220px}
-.verdict{font-size:20px;font-weight:600;padding:10px 14px;border-left:6px solid;background:var(--stripe)}
+.verdict{font-size:22px;font-weight:600;padding:10px 14px;border-left:6px solid;background:var(--stripe)}
 .good{border-color:var(--green)}.bad{border-color:var(--red)}.unsure{border-color:var(--amber)}
-svg{width:100%;min-width:800px;height:auto;display:block}svg text{fill:var(--ink);font-size:12px}
+svg{width:100%;height:auto;display:block}svg.narrow{display:none}svg text{fill:var(--ink);font-size:12px}
 .grid{stroke:var(--faint)}.line{fill:none;stroke:var(--blue);stroke-width:1.5}.area{fill:var(--blue);opacity:.15}
 .column{fill:var(--blue)}.suspected{fill:var(--amber)}.out{fill:var(--red)}
 .key{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}.key.suspected{background:var(--amber)}
 .key.out{background:var(--red)}
-@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}h1{font-size:21px}.verdict{font-size:18px}}
+@media(max-width:700px){svg.broad{display:none}svg.narrow{display:block;max-width:480px}}
+@media print{main{max-width:none;padding:0}h2,h3{break-after:avoid}tr,svg{break-inside:avoid}.wide{overflow:visible}}
+@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}.verdict{font-size:18px}}
 """
 """For light and dark screens, wide ones and phones."""
 
 
 def page(findings: Findings) -> str:
     sections = [_messages(findings), _coverage(findings), _named(findings), _outages(findings), _flow(findings)]
-    sections += [_order(findings), _cost(findings)]
+    sections += [_order(findings), _counts(findings), _cost(findings)]
     headline = "Nothing was recorded" if findings.is_empty else findings.reconciliation.verdict.capitalize()
     return PAGE.format(
         style=STYLE,
         mood={True: "good", False: "bad", None: "unsure"}[findings.is_lossless],
         verdict=in_html(headline),
+        about=in_html(about(findings)),
         summary=in_html(summary(findings)),
         sections="\n".join(filter(None, sections)),
     )
 
 
+def about(findings: Findings) -> str:
+    """The pair, the time and the version, in one line."""
+    names = " and ".join(
+        f"{', '.join(called)} ({side})"
+        for side, called in (("primary", findings.primaries), ("secondary", findings.secondaries))
+        if called
+    )
+    made = f"{clock_time_or_ms(findings.made_ms)} UTC" if findings.made_ms else ""
+    chosen = f"only {findings.selection}" if not findings.selection.is_all else ""
+    return " · ".join(filter(None, [names, chosen, made, f"twinbus {__version__}"]))
+
+
+def not_cut(findings: Findings) -> str:
+    """What of a report on a selection is about more than that; empty: nothing."""
+    selection = findings.selection
+    if selection.is_all:
+        return ""
+    parts = ["Missing records, clocks and the horizon are judged by everything on record"]
+    if selection.has_window:
+        step = report_duration(findings.bucket_ms)
+        parts.append(f"flow and cost are cut to steps of {step}, and the standing charge is a whole month's")
+    if selection.entities:
+        parts.append("flow and cost are those of all entities: they are not kept by entity")
+    return "; ".join(parts) + "."
+
+
 def summary(findings: Findings) -> str:
-    """One or two sentences about what was read."""
+    """Some sentences about what was read."""
     coverage, found = findings.coverage, findings.reconciliation
     if findings.is_empty:
         return "The ledger has no records."
     span = f"from {clock_time_or_ms(coverage.first_ms)} to {clock_time_or_ms(coverage.last_ms)} UTC"
+    chosen = findings.selection
     text = (
         f"{found.accepted:,} messages were accepted {span}, as {coverage.records:,} records of "
-        f"{coverage.processes:,} processes say. A message counts as lost when "
-        f"others that came {found.horizon_min} min later have gone on."
+        f"{coverage.processes:,} processes say."
+        if chosen.is_all
+        else f"This is about {found.accepted:,} {chosen}. The ledger has {coverage.records:,} records of "
+        f"{coverage.processes:,} processes {span}, and all of them were searched."
     )
+    text += f" A message counts as lost when others that came {found.horizon_min} min later have gone on."
     if found.backwards_ms > MINOR_SKEW_MS and not found.has_wrong_clock:
         text += f" Clocks disagree by at least {found.backwards_ms / 1000:,.1f} s; that was added to the horizon."
-    return text
+    return f"{text} {not_cut(findings)}".rstrip()
+
+
+def _counts(findings: Findings) -> str:
+    rows = [
+        (each.entity or "all entities", each.metric, each.service, each.outcome, each.text) for each in findings.counts
+    ]
+    text = (
+        "<p>Counts have no names: that they agree proves nothing about a message, and others may use an entity too. "
+        "If the service counted fewer incoming messages than it acknowledged, the answer is unknown.</p>"
+    )
+    heads = ("entity", "metric", "service", "compared", "what it says")
+    return f"<h2>What the service counted</h2>{text}{table(heads, rows, text=(1, 3, 4), long=(4,))}" if rows else ""
 
 
 def _coverage(findings: Findings) -> str:
@@ -156,6 +203,8 @@ def more_named(findings: Findings, shown: int) -> str:
     """How many more messages to look at there are than were shown, and how to see all of them; empty: none."""
     found = findings.reconciliation
     more = found.not_named + len(found.named) - shown
+    if findings.verdicts_url is not None:
+        return f"And {more:,} more: {findings.verdicts_url} has the verdict of every message." if more else ""
     return f"And {more:,} more: --lost-to FILE writes all of them to a file." if more else ""
 
 
@@ -184,10 +233,15 @@ def _outages(findings: Findings) -> str:
     if not findings.outages:
         return f"<h2>Outages</h2><p>No entity failed over.</p>{shown}"
     bars = [bar for row in findings.outages for bar in _bars(row)]
-    coverage = findings.coverage
     key = '<span class="key suspected"></span>failing<span class="key out"></span>out'
-    plot = timeline(bars, coverage.first_ms, coverage.last_ms)
+    plot = timeline(bars, *_span_ms(findings))
     return f'<h2>Outages</h2><p class="soft">As clients saw it: {key}</p>{plot}{shown}'
+
+
+def _span_ms(findings: Findings) -> tuple[int, int]:
+    """The time that plots show."""
+    coverage, selection = findings.coverage, findings.selection
+    return max(coverage.first_ms, selection.begin_ms), min(coverage.last_ms, selection.end_ms)
 
 
 def _bars(row: Row) -> Iterable[PlotBar]:
@@ -200,7 +254,7 @@ def _bars(row: Row) -> Iterable[PlotBar]:
 def _flow(findings: Findings) -> str:
     if not any(row["backlogged"] or row["sent_home"] or row["left"] for row in findings.flow):
         return ""
-    first, last = findings.coverage.first_ms, findings.coverage.last_ms
+    first, last = _span_ms(findings)
     depth = line([(row["bucket_ms"], max(0, row["depth"])) for row in findings.flow], first, last)
     per_s = 1000 / findings.bucket_ms
     rate = columns(
@@ -244,11 +298,9 @@ def _cost(findings: Findings) -> str:
 
 def _month(bill: Bill, others: list[Alternative]) -> str:
     head, *rows = bill.rows()
-    bars = [
-        (str(each.stage), each.use.full, f"{each.use.full:,.0f} operations") for each in bill.lines if each.use.full
-    ]
+    bars = [(str(each.stage), each.use.full, f"{each.use.full:,.0f}") for each in bill.lines if each.use.full]
     shown = table([str(cell) for cell in head], rows, total=True)
-    return f"<h3>{in_html(bill.month)}</h3>{shown}{shares(bars)}{_beside(bill, others)}"
+    return f"<h3>{in_html(bill.month)}</h3>{shown}{shares(bars, 'operations')}{_beside(bill, others)}"
 
 
 def _beside(bill: Bill, others: list[Alternative]) -> str:

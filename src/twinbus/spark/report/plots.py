@@ -1,18 +1,41 @@
-"""Plots as SVG, drawn by hand: a timeline, a line, bars. No script, no font, no network."""
+"""Plots as SVG, drawn by hand: a timeline, a line, bars. No script, no font, no network.
+
+Each plot is drawn twice, for wide screens and for phones; the style of the page shows one of them. One picture for both
+would have to shrink, with letters that nobody can read, or be moved sideways.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
 
 from twinbus.plain_text import in_html
 from twinbus.units import clock_time_or_ms
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 36, 8, 40
-INNER = WIDTH - LEFT - RIGHT
-TICKS = 6
+TOP, BOTTOM = 8, 46
 ROWS_MAX = 60
+
+
+class PlotFrame(NamedTuple):
+    """The size of a plot."""
+
+    name: str
+    width: int
+    left: int
+    right: int
+    ticks: int
+    label_max: int
+    """How many letters fit to the left."""
+    value_max: int
+    """How much room a value needs to the right of its bar."""
+
+    @property
+    def inner(self) -> int:
+        return self.width - self.left - self.right
+
+
+FRAMES = (PlotFrame("broad", 960, 150, 36, 6, 22, 130), PlotFrame("narrow", 358, 152, 38, 2, 20, 40))
 
 
 class PlotBar(NamedTuple):
@@ -29,13 +52,22 @@ def timeline(bars: Sequence[PlotBar], first_ms: int, last_ms: int) -> str:
     """A row for each name, in the order in which they come."""
     rows = list(dict.fromkeys(bar.row for bar in bars))[:ROWS_MAX]
     height = TOP + 24 * len(rows) + BOTTOM
-    across = _Axis(first_ms, last_ms)
-    shapes = [across.draw(height)]
-    for at, row in enumerate(rows):
-        y = TOP + 24 * at
-        shapes.append(_text(LEFT - 8, y + 16, row if len(row) <= 22 else row[:21] + "…", "end"))
-        shapes += [_bar(bar, across, y, last_ms) for bar in bars if bar.row == row]
-    return _svg("outages over time", height, shapes)
+
+    def draw(frame: PlotFrame) -> list[str]:
+        across = _Axis(first_ms, last_ms, frame)
+        shapes = [across.draw(height)]
+        for at, row in enumerate(rows):
+            y = TOP + 24 * at
+            shapes.append(_label(frame, y + 16, row))
+            shapes += [_bar(bar, across, y, last_ms) for bar in bars if bar.row == row]
+        return shapes
+
+    return _svgs("outages over time", height, draw)
+
+
+def _label(frame: PlotFrame, y: float, name: str) -> str:
+    shown = name if len(name) <= frame.label_max else name[: frame.label_max - 1] + "…"
+    return _text(frame.left - 8, y, shown, "end")
 
 
 def _bar(bar: PlotBar, across: _Axis, y: int, last_ms: int) -> str:
@@ -47,69 +79,87 @@ def _bar(bar: PlotBar, across: _Axis, y: int, last_ms: int) -> str:
 def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int) -> str:
     """A value over time; it stays as it is until the next point."""
     height = 200
-    across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
-    path: list[str] = []
-    level = up.at(0)
-    for at_ms, value in points:
-        x = across.at(at_ms)
-        path.append(f"{x:.1f},{level:.1f}")
-        level = up.at(value)
-        path.append(f"{x:.1f},{level:.1f}")
-    path.append(f"{across.at(last_ms):.1f},{level:.1f}")
-    ground = f"{LEFT},{up.at(0):.1f} {' '.join(path)} {across.at(last_ms):.1f},{up.at(0):.1f}"
-    shapes = [across.draw(height), up.draw(), f'<polygon class="area" points="{ground}"/>']
-    return _svg("messages over time", height, [*shapes, f'<polyline class="line" points="{" ".join(path)}"/>'])
+
+    def draw(frame: PlotFrame) -> list[str]:
+        across = _Axis(first_ms, last_ms, frame)
+        up = _Scale(max((value for _, value in points), default=0), height, frame)
+        path: list[str] = []
+        level = up.at(0)
+        for at_ms, value in points:
+            x = across.at(at_ms)
+            path.append(f"{x:.1f},{level:.1f}")
+            level = up.at(value)
+            path.append(f"{x:.1f},{level:.1f}")
+        path.append(f"{across.at(last_ms):.1f},{level:.1f}")
+        ground = f"{frame.left},{up.at(0):.1f} {' '.join(path)} {across.at(last_ms):.1f},{up.at(0):.1f}"
+        area = f'<polygon class="area" points="{ground}"/>'
+        return [across.draw(height), up.draw(), area, f'<polyline class="line" points="{" ".join(path)}"/>']
+
+    return _svgs("messages over time", height, draw)
 
 
 def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bucket_ms: int) -> str:
     """A value for each stretch of time."""
     height = 200
-    across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
-    width = max(1.0, across.at(first_ms + bucket_ms) - across.at(first_ms) - 0.5)
-    shapes = [across.draw(height), up.draw()]
-    for at_ms, value in points:
-        if value:
-            x, y = max(across.at(at_ms), LEFT), up.at(value)
-            title = in_html(f"{clock_time_or_ms(at_ms)}: {value:,.1f}")
-            size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
-            shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
-    return _svg("messages a second over time", height, shapes)
+
+    def draw(frame: PlotFrame) -> list[str]:
+        across = _Axis(first_ms, last_ms, frame)
+        up = _Scale(max((value for _, value in points), default=0), height, frame)
+        width = max(1.0, across.at(first_ms + bucket_ms) - across.at(first_ms) - 0.5)
+        shapes = [across.draw(height), up.draw()]
+        for at_ms, value in points:
+            if value:
+                x, y = max(across.at(at_ms), frame.left), up.at(value)
+                title = in_html(f"{clock_time_or_ms(at_ms)}: {value:,.1f}")
+                size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
+                shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
+        return shapes
+
+    return _svgs("messages a second over time", height, draw)
 
 
-def shares(values: Sequence[tuple[str, float, str]]) -> str:
-    """A bar for each name with its value as text."""
+def shares(values: Sequence[tuple[str, float, str]], unit: str) -> str:
+    """A bar for each name with its value as text, and the unit where there is room for it."""
     height = TOP + 22 * len(values) + 4
     most = max((value for _, value, _ in values), default=0) or 1
-    shapes = []
-    for at, (name, value, text) in enumerate(values):
-        y = TOP + 22 * at
-        width = (INNER - 130) * value / most
-        shapes.append(_text(LEFT - 8, y + 14, name, "end"))
-        shapes.append(f'<rect class="column" x="{LEFT}" y="{y + 2}" width="{max(width, 1):.1f}" height="16"/>')
-        shapes.append(_text(LEFT + width + 6, y + 14, text))
-    return _svg("operations by stage", height, shapes)
+
+    def draw(frame: PlotFrame) -> list[str]:
+        shapes = []
+        for at, (name, value, text) in enumerate(values):
+            y = TOP + 22 * at
+            width = (frame.inner - frame.value_max) * value / most
+            shapes.append(_text(frame.left - 8, y + 14, name, "end"))
+            shapes.append(
+                f'<rect class="column" x="{frame.left}" y="{y + 2}" width="{max(width, 1):.1f}" height="16"/>'
+            )
+            beside = f"{text} {unit}" if frame is FRAMES[0] else text
+            shapes.append(_text(frame.left + width + 6, y + 14, beside))
+        return shapes
+
+    return _svgs("operations by stage", height, draw)
 
 
 class _Axis:
     """Time from left to right."""
 
-    def __init__(self, first_ms: int, last_ms: int) -> None:
-        self._first, self._span = first_ms, max(last_ms - first_ms, 1)
+    def __init__(self, first_ms: int, last_ms: int, frame: PlotFrame) -> None:
+        self._first, self._span, self._frame = first_ms, max(last_ms - first_ms, 1), frame
 
     def at(self, at_ms: float) -> float:
-        return LEFT + INNER * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
+        return self._frame.left + self._frame.inner * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
 
     def draw(self, height: int) -> str:
         """Lines with the time of day below, and below that the day where another one begins."""
         shapes, day_before = [], ""
-        for tick in range(TICKS + 1):
-            x = LEFT + INNER * tick / TICKS
+        ticks = self._frame.ticks
+        for tick in range(ticks + 1):
+            x = self._frame.left + self._frame.inner * tick / ticks
             shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
-            at_ms = round(self._first + self._span * tick / TICKS)
+            at_ms = round(self._first + self._span * tick / ticks)
             day, _, time = clock_time_or_ms(at_ms, seconds=self._span < 600_000).partition(" ")
-            shapes.append(_text(x, height - 24, time, "middle"))
+            shapes.append(_text(x, height - 27, time, "middle"))
             if day != day_before:
-                shapes.append(_text(x, height - 9, day, "middle"))
+                shapes.append(_text(x, height - 11, day, "middle"))
                 day_before = day
         return "".join(shapes)
 
@@ -117,20 +167,27 @@ class _Axis:
 class _Scale:
     """Values from the bottom up, to a round number."""
 
-    def __init__(self, most: float, height: int) -> None:
+    def __init__(self, most: float, height: int, frame: PlotFrame) -> None:
         self._top = _round_up(most)
         self._bottom = height - BOTTOM
+        self._frame = frame
 
     def at(self, value: float) -> float:
         return self._bottom - (self._bottom - TOP) * value / self._top
 
     def draw(self) -> str:
         shapes = []
+        left, right = self._frame.left, self._frame.width - self._frame.right
         for part in (0, 0.5, 1):
             y = self.at(self._top * part)
-            shapes.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
-            shapes.append(_text(LEFT - 8, y + 4, f"{self._top * part:,g}", "end"))
+            shapes.append(f'<line class="grid" x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
+            shapes.append(_text(left - 8, y + 4, _number(self._top * part), "end"))
         return "".join(shapes)
+
+
+def _number(value: float) -> str:
+    """Without an exponent: `2,500,000`, `0.25`."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _round_up(value: float) -> float:
@@ -145,7 +202,9 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{in_html(text)}</text>'
 
 
-def _svg(label: str, height: int, shapes: Sequence[str]) -> str:
-    """In a box that can be moved sideways where the page is narrow: a plot that shrinks cannot be read."""
-    drawn = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(shapes)}</svg>'
-    return f'<div class="wide">{drawn}</div>'
+def _svgs(label: str, height: int, draw: Callable[[PlotFrame], Sequence[str]]) -> str:
+    return "".join(
+        f'<svg class="{frame.name}" viewBox="0 0 {frame.width} {height}" role="img" aria-label="{label}">'
+        f"{''.join(draw(frame))}</svg>"
+        for frame in FRAMES
+    )

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
 from twinbus.spark.transforms.accounts import SENT, is_kind
+from twinbus.spark.transforms.selection import Selection, is_chosen_entity, overlaps_window
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
 BY_CLIENTS = (*CHANGES, *SENT, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
@@ -85,6 +86,28 @@ def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
     )
     span = F.col("last_ms") - F.col("first_ms")
     return totals.withColumn("share", F.when(span > 0, 1 - F.col("out_ms") / span)).orderBy("entity")
+
+
+def cut_outages(outages: DataFrame, selection: Selection) -> DataFrame:
+    """The part of each outage that is in the window; what began before or ended after it begins or ends with it."""
+    found = outages.where(overlaps_window(selection, "suspected_ms", "recovered_ms") & is_chosen_entity(selection))
+    return found.withColumns(
+        {
+            "suspected_ms": F.greatest("suspected_ms", F.lit(selection.begin_ms)),
+            "failed_over_ms": F.least(F.greatest("failed_over_ms", F.lit(selection.begin_ms)), F.lit(selection.end_ms)),
+            "recovered_ms": F.when(F.col("recovered_ms") < selection.end_ms, F.col("recovered_ms")),
+        }
+    )
+
+
+def cut_observed(observed: DataFrame, selection: Selection) -> DataFrame:
+    """The part of each entity's time that is in the window."""
+    found = observed.where(overlaps_window(selection, "first_ms", "last_ms") & is_chosen_entity(selection))
+    return found.select(
+        "entity",
+        F.greatest("first_ms", F.lit(selection.begin_ms)).alias("first_ms"),
+        F.least("last_ms", F.lit(selection.end_ms)).alias("last_ms"),
+    )
 
 
 def observed(steps: DataFrame) -> DataFrame:

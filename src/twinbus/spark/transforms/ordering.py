@@ -25,12 +25,12 @@ SENT_BY = ("entity", "session", "sender", "is_scheduled")
 IN_STRETCH = (*SENT_BY, "stretch")
 
 
-def sent_messages(accounts: DataFrame) -> DataFrame:
+def sent_messages(accounts: DataFrame, *also: str) -> DataFrame:
     """One row per message that was sent: `entity`, `session`, `sender`, whether it `is_scheduled`, its place among the
     sends (if scheduled, among those due), its `stretch`, and for each way to see arrivals the time and the place of the
-    first. `file` stays.
+    first. `file` stays, and so do the columns `also`.
     """
-    keep = [name for name in ("file", "entity", "session", "sender") if name in accounts.columns]
+    keep = [name for name in ("file", "entity", "session", "sender", *also) if name in accounts.columns]
     arrivals = [f"{name}_{what}" for name in ARRIVALS for what in ("ms", "place")]
     is_due_later = F.coalesce(F.col("due_ms") > F.coalesce("sent_ms", "first_ms"), F.lit(False))
     has_a_place = F.col("sent_place").isNotNull() & (is_due_later | (F.col("numbered") == 0))
@@ -67,11 +67,13 @@ def _late_ms(name: str, has_beyond: bool) -> Column:
     return F.when(F.col(f"_{name}") > following, F.col(f"{name}_ms") - following[f"{name}_ms"])
 
 
-def ordering_by_session(sent: DataFrame) -> DataFrame:
+def ordering_by_session(sent: DataFrame, chosen: Column | None = None) -> DataFrame:
     """One row per entity and session (null: without): `messages`, and for each way how many `arrived`, how many came
-    `late`, after one that was sent later, and the `worst_ms` of it.
+    `late`, after one that was sent later, and the `worst_ms` of it. Of the `chosen` messages only, but compared with
+    all of them.
     """
-    damage = with_lateness(sent).groupBy("entity", "session")
+    compared = with_lateness(sent)
+    damage = (compared if chosen is None else compared.where(chosen)).groupBy("entity", "session")
     return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
 
 

@@ -272,7 +272,8 @@ def _is_open_by_clocks(records: NamespaceRecords, *moments: str) -> Column:
 
 def reconciliation(counts: DataFrame, verdicts: DataFrame) -> DataFrame:
     """One row per entity and verdict (two, if both arguments have it), in no order: `messages`, how many were
-    `overtaken`, how many a syphon `held` and since when at the longest (`held_ms`), and `backwards_ms`: the least by
+    `overtaken`, how many a syphon `held` and since when at the longest (`held_ms`), how many wait `away` from the
+    primary, in the backlog or a spool, and since when at the longest (`away_ms`), and `backwards_ms`: the least by
     which clocks disagree, by messages that arrived before they left (null or not positive: not at all).
 
     `counts` are the state counts of all messages, `verdicts` those of the watched ones.
@@ -283,14 +284,19 @@ def reconciliation(counts: DataFrame, verdicts: DataFrame) -> DataFrame:
         F.lit(0).cast("bigint").alias("overtaken"),
         F.lit(0).cast("bigint").alias("held"),
         F.lit(None).cast("bigint").alias("held_ms"),
+        F.lit(0).cast("bigint").alias("away"),
+        F.lit(None).cast("bigint").alias("away_ms"),
         F.max("backwards_ms").alias("backwards_ms"),
     )
     is_held = F.col("why") == HELD
+    is_away = (F.col("verdict") == WAITING) & F.col("state").isin(IN_BACKLOG, IN_SPOOL)
     judged = verdicts.groupBy("entity", "verdict").agg(
         F.count("*").alias("messages"),
         F.count_if("overtaken").alias("overtaken"),
         F.count_if(is_held).alias("held"),
         F.min(F.when(is_held, F.col("held_ms"))).alias("held_ms"),
+        F.count_if(is_away).alias("away"),
+        F.min(F.when(is_away, F.coalesce("backlogged_ms", "first_ms"))).alias("away_ms"),
         F.max("backwards_ms").alias("backwards_ms"),
     )
     return ended.unionByName(judged)
@@ -305,3 +311,29 @@ def named(verdicts: DataFrame, classes: tuple[str, ...] = (LOST, UNKNOWN, DUPLIC
     return chosen.select("verdict", "entity", "message_id", "first_ms", "why").orderBy(
         order, "first_ms", "message_id", "entity"
     )
+
+
+VERDICT_COLUMNS = {
+    "entity": "string",
+    "message_id": "string",
+    "verdict": "string",
+    "why": "string",
+    "first_ms": "bigint",
+    "arrived_ms": "bigint",
+    "stored_ms": "bigint",
+    "backlogged_ms": "bigint",
+    "last_ack_ms": "bigint",
+    "held_ms": "bigint",
+    "overtaken": "boolean",
+    "report_ms": "bigint",
+}
+"""The verdict table: what other programs may rely on. Times are milliseconds since 1970 in UTC."""
+
+
+def verdict_table(states: DataFrame, verdicts: DataFrame, report_ms: int) -> DataFrame:
+    """One row per message, with `VERDICT_COLUMNS`; `states` of all messages, `verdicts` of the watched ones."""
+    settled = states.where(~is_watched()).withColumns(
+        {"verdict": F.col("state"), "why": F.lit(None).cast("string"), "overtaken": F.lit(False)}
+    )
+    together = settled.unionByName(verdicts, allowMissingColumns=True).withColumn("report_ms", F.lit(report_ms))
+    return together.select(*(F.col(name).cast(kind).alias(name) for name, kind in VERDICT_COLUMNS.items()))
