@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,6 +118,11 @@ def findings(
     name: Callable[[dict[str, Any]], None] | None = None,
 ) -> Findings:
     with ProgressBar("starting") as bar:
+        known = _known_findings(ledger, store, prices, horizon_min, bar)
+        if known is not None and (name is None or not known.reconciliation.not_named):
+            for each in known.reconciliation.named if name is not None else ():
+                name(each)
+            return known
         spark, compacted = compacted_ledger(ledger, store, arguments, bar)
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import analyse
@@ -125,30 +131,61 @@ def findings(
             return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say, note=bar.note, name=name)
 
 
+def _known_findings(
+    ledger: Path, store: Path | None, prices: Prices, horizon_min: int, bar: ProgressBar
+) -> Findings | None:
+    """What the last report found, if this one would find the same; Spark need not start for it."""
+    from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+    from twinbus.spark.jobs import kept_findings
+    from twinbus.spark.jobs.balance import unread_bytes
+
+    if unread_bytes(ledger, store):
+        return None
+    compacted = compact_ledger(read_in_process, ledger, store)
+    known = kept_findings.load(compacted, prices, horizon_min=horizon_min)
+    if known is not None:
+        _tell_about(ledger, compacted, bar)
+    return known
+
+
 def compacted_ledger(
     ledger: Path, store: Path | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
 ) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
+    from twinbus.spark.compaction.compaction import compact_ledger
+    from twinbus.spark.compaction.reading_processes import read_in_processes
     from twinbus.spark.jobs.balance import settings_for_ledger
 
     arguments.check_master()
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
-    spark = arguments.session(settings if arguments.master is None else {}, bar)
-    from twinbus.ledger.segment_files import crowded, segments_in
-    from twinbus.spark.compaction.compaction import compact_ledger
-    from twinbus.spark.failures import spark_errors
-    from twinbus.spark.jobs.compaction import on
+    settings = settings if arguments.master is None else {}
+    if arguments.is_local:
+        with ThreadPoolExecutor(1) as beside:  # the ledger is read while Spark starts
+            reading = beside.submit(compact_ledger, read_in_processes, ledger, store)
+            spark = arguments.session(settings, bar)
+            bar.say("reading what is new in the ledger")
+            compacted = reading.result()
+    else:
+        spark = arguments.session(settings, bar)
+        from twinbus.spark.failures import spark_errors
+        from twinbus.spark.jobs.compaction import on
 
-    bar.say("reading what is new in the ledger")
-    with spark_errors():
-        compacted = compact_ledger(on(spark), ledger, store)
+        bar.say("reading what is new in the ledger")
+        with spark_errors():
+            compacted = compact_ledger(on(spark), ledger, store)
+    _tell_about(ledger, compacted, bar)
+    return spark, compacted
+
+
+def _tell_about(ledger: Path, compacted: CompactedLedger, bar: ProgressBar) -> None:
+    from twinbus.ledger.segment_files import crowded, segments_in
+
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for line in crowded(segments_in(ledger)):
         bar.note(line)
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")
-    return spark, compacted
 
 
 def minutes(option: str, text: str) -> int:
