@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def columns_of(ddl: str) -> StructType:
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
 def test_columns_are_those_of_the_transforms(spark: SparkSession) -> None:
     steps = steps_of_files(spark, Path(), [])
     known = with_key(accounts(steps))
@@ -43,7 +49,7 @@ def test_columns_are_those_of_the_transforms(spark: SparkSession) -> None:
         name: [(each.name, each.dataType.simpleString()) for each in frame.schema] for name, frame in frames.items()
     }
     kept = {
-        name: [(each.name, each.dataType.simpleString()) for each in StructType.fromDDL(columns)]
+        name: [(each.name, each.dataType.simpleString()) for each in columns_of(columns)]
         for name, columns in COLUMNS.items()
     }
     assert kept == derived

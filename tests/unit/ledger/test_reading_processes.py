@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,6 @@ def test_a_store_that_cannot_be_written_is_not_a_defect_of_the_ledger(ledger: Pa
 
 
 def test_a_process_that_ends_is_reported(ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_processes.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(StoreError, match="ended"):
         compact_ledger(read_in_processes, ledger, tmp_path / "store")

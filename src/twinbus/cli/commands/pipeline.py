@@ -120,8 +120,9 @@ def findings(
     with ProgressBar("starting") as bar:
         known = _known_findings(ledger, store, prices, horizon_min, bar)
         if known is not None and (name is None or not known.reconciliation.not_named):
-            for each in known.reconciliation.named if name is not None else ():
-                name(each)
+            if name is not None:
+                for each in known.reconciliation.named:
+                    name(each)
             return known
         spark, compacted = compacted_ledger(ledger, store, arguments, bar)
         from twinbus.spark.failures import spark_errors
