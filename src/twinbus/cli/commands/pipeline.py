@@ -118,6 +118,7 @@ def findings(
     name: Callable[[dict[str, Any]], None] | None = None,
 ) -> Findings:
     with ProgressBar("starting") as bar:
+        arguments.check()
         known = _known_findings(ledger, store, prices, horizon_min, bar)
         if known is not None and (name is None or not known.reconciliation.not_named):
             if name is not None:
@@ -156,8 +157,10 @@ def compacted_ledger(
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.compaction.reading_processes import read_in_processes
     from twinbus.spark.jobs.balance import settings_for_ledger
+    from twinbus.spark.session import require_spark
 
-    arguments.check_master()
+    arguments.check()
+    require_spark()
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
     settings = settings if arguments.master is None else {}
