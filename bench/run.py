@@ -26,6 +26,8 @@ from typing import Any
 from bench.analytics import FULL as LEDGERS
 from bench.analytics import QUICK as SMALL_LEDGERS
 from bench.analytics import measure_analytics
+from bench.analytics_cold import SIZES as COLD
+from bench.analytics_cold import measure_cold
 from bench.brokers import Broker, Twinbus, rabbitmq_version, start_rabbitmq
 from bench.debian import version_of
 from bench.fanout import measure_fanout
@@ -233,7 +235,8 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
     if part == "fanout":
         return measure_fanout(folder, BUILD, cores, rounds=size.looks, copies=size.copies, alone=alone)
     if part == "analytics":
-        return measure_analytics(size.ledger_events)
+        cold = [row for events in COLD for row in measure_cold(events)]
+        return cold + measure_analytics(size.ledger_events)
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
 

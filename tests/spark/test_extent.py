@@ -9,7 +9,6 @@ import pytest
 from scripted_ledger import make_scenario
 
 from twinbus.errors import StoreError
-from twinbus.spark import session as sessions
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance, settings_for_ledger
@@ -25,7 +24,7 @@ def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_l
     make_scenario(1, 300, misfortunes=1).write(tmp_path)
     assert settings_for_ledger(tmp_path, None) == QUICK_START, "there is little"
     store = compact_ledger(read_in_process, tmp_path)
-    monkeypatch.setattr(sessions, "LITTLE_ROWS", 10)
+    monkeypatch.setattr(balances, "QUICK_STEPS", 10)
     assert settings_for_ledger(tmp_path, None) == {}, "nobody has looked at it"
     (store.store / balances.FOLDER).mkdir()
     balances.save(store.store, Balance(folded=store.manifest.files, steps=store.manifest.steps, homes=["contoso"]))

@@ -34,7 +34,7 @@ CHOSEN = {
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.adaptive.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "77",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.ansi.enabled": "false",

@@ -40,7 +40,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.log.level": "ERROR",
     # For the pages of a UI that is off: plans of a thousand queries would fill the memory of a drain of days.
     "spark.sql.ui.retainedExecutions": "10",

@@ -81,6 +81,23 @@ class SparkArguments(ArgumentGroup):
         local = None if self.master is None else _PLAIN_LOCAL.fullmatch(self.master)
         return self.master if local is None else f"local[{local['cores'] or 1},4]"
 
+    def check(self) -> None:
+        """Raises what is wrong with the options before anything is read or written."""
+        from twinbus.spark.archive import settings_for
+
+        self.check_master()
+        if self.archive is not None:
+            settings_for(self.archive)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark will be in this process, as far as that can be known before it starts."""
+        from twinbus.spark.user_settings import conf_folder, user_settings
+
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            return False  # under spark-submit, which knows
+        return (self.master or user_settings(conf_folder()).get("spark.master", "local")).startswith("local")
+
     def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
         from twinbus.spark.archive import settings_for
         from twinbus.spark.session import ensure_session

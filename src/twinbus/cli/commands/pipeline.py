@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -134,6 +135,11 @@ class Asked(NamedTuple):
     table: VerdictFiles | None = None
     points: list[ServicePoint] = []  # noqa: RUF012
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the report of everything and nothing else: only that one's findings are kept."""
+        return self.selection.is_all and self.table is None and not self.points
+
 
 def findings(
     ledger: str,
@@ -147,6 +153,13 @@ def findings(
     bar: ProgressBar | None = None,
 ) -> Findings:
     with bar or ProgressBar("starting") as shown:
+        arguments.check()
+        known = _known_findings(ledger, store, prices, horizon_min, shown) if asked.is_plain else None
+        if known is not None and (name is None or not known.reconciliation.not_named):
+            if name is not None:
+                for each in known.reconciliation.named:
+                    name(each)
+            return known
         spark, compacted = compacted_ledger(ledger, store, arguments, shown)
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import ChosenMessages, analyse
@@ -171,30 +184,63 @@ def findings(
     return replace(found, verdicts_url=None if asked.table is None else asked.table.url)
 
 
+def _known_findings(
+    ledger: str, store: str | None, prices: Prices, horizon_min: int, bar: ProgressBar
+) -> Findings | None:
+    """What the last report found, if this one would find the same; Spark need not start for it."""
+    from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+    from twinbus.spark.jobs import kept_findings
+    from twinbus.spark.jobs.balance import unread_bytes
+
+    if unread_bytes(ledger, store):
+        return None
+    compacted = compact_ledger(read_in_process, ledger, store)
+    known = kept_findings.load(compacted, prices, horizon_min=horizon_min)
+    if known is not None:
+        _tell_about(ledger, compacted, bar)
+    return known
+
+
 def compacted_ledger(
     ledger: str, store: str | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
 ) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
+    from twinbus.spark.compaction.compaction import compact_ledger
+    from twinbus.spark.compaction.reading_processes import read_in_processes
     from twinbus.spark.jobs.balance import settings_for_ledger
+    from twinbus.spark.session import require_spark
 
-    arguments.check_master()
+    arguments.check()
+    require_spark()
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
-    spark = arguments.session(settings if arguments.master is None else {}, bar)
-    from twinbus.ledger.segment_files import crowded, find_segments
-    from twinbus.spark.compaction.compaction import compact_ledger
-    from twinbus.spark.failures import spark_errors
-    from twinbus.spark.jobs.compaction import on
+    settings = settings if arguments.master is None else {}
+    if arguments.is_local:
+        with ThreadPoolExecutor(1) as beside:  # the ledger is read while Spark starts
+            reading = beside.submit(compact_ledger, read_in_processes, ledger, store)
+            spark = arguments.session(settings, bar)
+            bar.say("reading what is new in the ledger")
+            compacted = reading.result()
+    else:
+        spark = arguments.session(settings, bar)
+        from twinbus.spark.failures import spark_errors
+        from twinbus.spark.jobs.compaction import on
 
-    bar.say("reading what is new in the ledger")
-    with spark_errors():
-        compacted = compact_ledger(on(spark), ledger, store)
+        bar.say("reading what is new in the ledger")
+        with spark_errors():
+            compacted = compact_ledger(on(spark), ledger, store)
+    _tell_about(ledger, compacted, bar)
+    return spark, compacted
+
+
+def _tell_about(ledger: str, compacted: CompactedLedger, bar: ProgressBar) -> None:
+    from twinbus.ledger.segment_files import crowded, find_segments
+
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for line in crowded(find_segments(ledger)):
         bar.note(line)
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")
-    return spark, compacted
 
 
 def minutes(option: str, text: str) -> int:

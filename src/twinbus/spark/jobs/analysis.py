@@ -19,6 +19,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage, ending_of, find_coverage
 from twinbus.spark.compaction.namespace_records import primary_records, secondary_records
 from twinbus.spark.compaction.primaries import split_name, unidentified_namespaces, unique_names
+from twinbus.spark.jobs import kept_findings
 from twinbus.spark.jobs.balance_frames import BalanceFrames, collect_rows, open_balance
 from twinbus.spark.jobs.compaction import steps_of_files
 from twinbus.spark.jobs.findings import (
@@ -89,7 +90,10 @@ def analyse(
     tell("accounting for every message")
     with open_balance(spark, compacted, note=note or tell) as frames:
         tell("looking at outages, order, flow and cost")
-        return _run_queries(frames, prices, horizon_min, name, chosen)
+        found = _run_queries(frames, prices, horizon_min, name, chosen)
+        if chosen == EVERYTHING:
+            kept_findings.save(frames.compacted, prices, found, horizon_min=horizon_min)
+        return found
 
 
 def _run_queries(
