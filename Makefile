@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ test-languages: setup ## the official clients of Node, Go, Java and Python, as f
 test-proxy: setup ## tests of namespaces once more through a proxy, and the official SDK's own; writes a section of docs/sdk-suite.md
 	@TWINBUS_THROUGH_PROXY=1 $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long" tests/interop
 	@PYTHONPATH=tests $(BIN)/python -m sdk_suite.run --through-proxy
+
+test-alerts: ## check the alert rules of deploy/prometheus, and when they fire, with promtool (Debian: prometheus)
+	@command -v promtool >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=prometheus
+	@cd deploy/prometheus && promtool check rules twinbus-alerts.yml && promtool test rules twinbus-alerts-test.yml
 
 proxy-conditions: setup ## see which refusals the official clients retry; writes docs/reference/proxy-conditions.md (ONLY="go java": some)
 	@PYTHONPATH=tests:tests/support $(BIN)/python -m languages.conditions $(ONLY)

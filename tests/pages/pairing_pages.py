@@ -87,6 +87,9 @@ knows. `twinbus status` looks when it is called.
 ALERTS_TEXT = """
 ## What to be woken for
 
+Most of these are alert rules in `deploy/prometheus/twinbus-alerts.yml`, for `rule_files` of Prometheus; a
+dashboard for Grafana is in `deploy/grafana/twinbus.json`.
+
 * `twinbus_pair_entity_state{state="failed over"} == 1`: an entity of the primary is down. Its messages are safe.
 * `twinbus_pair_spool_messages > 0`: neither namespace took messages, and they are on one disk only.
   `twinbus_pair_spool_bytes / twinbus_pair_spool_max_bytes > 0.8` or `twinbus_pair_spool_usable == 0`: soon, or already,
