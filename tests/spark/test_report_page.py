@@ -13,7 +13,7 @@ from twinbus.spark.compaction.coverage import MissingRecords
 from twinbus.spark.compaction.manifest import SkippedLines
 from twinbus.spark.jobs.findings import Findings
 from twinbus.spark.report.page import page
-from twinbus.spark.transforms.selection import Selection
+from twinbus.spark.transforms.selection import LedgerSelection
 
 HEADS = (
     "Where they are",
@@ -131,7 +131,7 @@ def test_the_page_leads_with_the_verdict_the_pair_the_time_and_the_version(findi
 def test_the_page_says_which_messages_it_is_about_what_could_not_be_cut_and_where_the_others_are(
     findings: Findings,
 ) -> None:
-    chosen = Selection(findings.coverage.first_ms, None, ("<orders>",))
+    chosen = LedgerSelection(findings.coverage.first_ms, None, ("<orders>",))
     named = replace(findings.reconciliation, named=findings.reconciliation.named[:2])
     text = page(replace(findings, selection=chosen, verdicts_url="s3a://bucket/verdicts", reconciliation=named))
     for said in (

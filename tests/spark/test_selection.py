@@ -20,7 +20,7 @@ from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.jobs.findings import Findings
-from twinbus.spark.transforms.selection import Selection
+from twinbus.spark.transforms.selection import LedgerSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def first_heard_ms(scenario: Scenario) -> dict[tuple[str, str], int]:
     return found
 
 
-def report(spark: SparkSession, compacted: CompactedLedger, selection: Selection, **others: Any) -> Findings:
+def report(spark: SparkSession, compacted: CompactedLedger, selection: LedgerSelection, **others: Any) -> Findings:
     from twinbus.cost.prices import Prices
     from twinbus.spark.jobs.analysis import ChosenMessages, analyse
 
@@ -55,7 +55,7 @@ def test_a_window_has_the_messages_that_were_accepted_in_it_with_what_became_of_
     for (entity, message_id), verdict in scenario.expected.items():
         if entity != "entity2" and SINCE <= times[entity, message_id] < UNTIL:
             expected[entity][verdict] += 1
-    found = report(spark, compacted, Selection(SINCE, UNTIL, ("Entity0", "*1")))
+    found = report(spark, compacted, LedgerSelection(SINCE, UNTIL, ("Entity0", "*1")))
     assert found.reconciliation.entities == {entity: dict(counts) for entity, counts in expected.items()}
     assert {row["entity"] for row in found.outages} == {"entity0", "entity1"}
     assert [row["out_ms"] for row in found.availability] == [UNTIL - BASE_MS - FIRST_OUT + MINUTE] * 2
@@ -71,7 +71,7 @@ def test_a_window_has_the_messages_that_were_accepted_in_it_with_what_became_of_
 def test_a_window_around_everything_gives_the_report_of_everything(
     spark: SparkSession, compacted: CompactedLedger, findings: Findings
 ) -> None:
-    whole, windowed = findings.as_dict(), report(spark, compacted, Selection(0, 1 << 50)).as_dict()
+    whole, windowed = findings.as_dict(), report(spark, compacted, LedgerSelection(0, 1 << 50)).as_dict()
     for part in ("coverage", "reconciliation", "outages", "availability", "ordering", "flow", "cost"):
         assert windowed[part] == whole[part], part
 
@@ -97,8 +97,8 @@ def test_records_that_are_missing_outside_of_the_window_hide_no_acceptance_in_it
     from twinbus.spark.jobs.analysis import knows_all_accepted
 
     clocks = ProcessClocks((ProcessClock("a", "machine", 10),))
-    assert knows_all_accepted(coverage, Selection(100, 200), clocks) == is_known
-    assert not knows_all_accepted(coverage, Selection(), clocks)
+    assert knows_all_accepted(coverage, LedgerSelection(100, 200), clocks) == is_known
+    assert not knows_all_accepted(coverage, LedgerSelection(), clocks)
 
 
 def ledger_of(tmp_path: Path, seed: int = 8) -> tuple[Path, Scenario]:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,11 +28,13 @@ from twinbus.drill.report import DrillResult
 from twinbus.drill.report import page as drill_page
 from twinbus.ledger.reader import Problem
 from twinbus.ledger.schema import Record
+from twinbus.ledger.segment_files import StoredSegment
 from twinbus.ledger.stats import EventCount, Stats
 from twinbus.ledger.verify import Coverage
 from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, in_markdown, without_keys
 from twinbus.spark.report.page import table
 from twinbus.spark.report.plots import PlotBar, timeline
+from twinbus.storage.opening import open_folder
 from twinbus.syphon.effects import Alert, log_line
 
 HOSTILE = (
@@ -60,7 +61,7 @@ def stats_text() -> str:
 
 
 def verify_text() -> str:
-    return ledger_command._coverage_text(Coverage(1, 1, (), (Problem(Path("a"), "corrupt", HOSTILE),)))
+    return ledger_command._coverage_text(Coverage(1, 1, (), (Problem(StoredSegment(open_folder("a"), "b"), "corrupt", HOSTILE),)))
 
 
 def report_lines() -> str:

@@ -18,7 +18,7 @@ from twinbus.spark.report.service_counts import (
     read_points,
     spans,
 )
-from twinbus.spark.transforms.selection import Selection
+from twinbus.spark.transforms.selection import LedgerSelection
 
 START = 1_741_500_000_000
 MINUTE = 60_000
@@ -78,9 +78,9 @@ def test_grains_without_a_break_are_one_span_and_a_missing_one_divides_them(tmp_
     points = read_points([written(tmp_path / "a.json", metric(INCOMING, "orders", 1.0, 2.0, None, 4.0))])
     found = {(span.since_ms - START, span.until_ms - START): total for span, total in spans(points).items()}
     assert found == {(0, 2 * MINUTE): 3, (3 * MINUTE, 4 * MINUTE): 4}
-    window = Selection(START + MINUTE, START + 3 * MINUTE, ("orders",))
+    window = LedgerSelection(START + MINUTE, START + 3 * MINUTE, ("orders",))
     assert list(spans(points, window).values()) == [2]
-    assert spans(points, Selection(entities=("other",))) == {}
+    assert spans(points, LedgerSelection(entities=("other",))) == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
 
 from twinbus.cli import namespaces
 from twinbus.cli.arguments import ArgumentGroup, option
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
     from twinbus.spark.jobs.findings import Findings
     from twinbus.spark.jobs.verdict_files import VerdictFiles
     from twinbus.spark.report.service_counts import EntityCounts, ServicePoint
-    from twinbus.spark.transforms.selection import Selection
+    from twinbus.spark.transforms.selection import LedgerSelection
 
 ADMIN_S = 15.0
 
+LedgerDirectory = Annotated[
+    str, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its folder, or URL.")
+]
+
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionArguments(ArgumentGroup):
+class LedgerSelectionArguments(ArgumentGroup):
     panel: ClassVar[str] = "Which messages"
     since: str | None = option(
         None, "TIME", "Only messages accepted since then: 2h, or 2031-03-09T14:05Z. Without a zone it is UTC."
@@ -35,9 +41,9 @@ class SelectionArguments(ArgumentGroup):
         None, "NAME", "A queue or topic: only messages to it; * and ? stand for any characters. Repeat for more."
     )
 
-    def selection(self, now: datetime) -> Selection:
+    def selection(self, now: datetime) -> LedgerSelection:
         """Raises `OptionsError`. Durations count back from now."""
-        from twinbus.spark.transforms.selection import Selection
+        from twinbus.spark.transforms.selection import LedgerSelection
 
         since = None if self.since is None else parse_past_time(self.since, now, "--since")
         until = None if self.until is None else parse_past_time(self.until, now, "--until")
@@ -46,7 +52,7 @@ class SelectionArguments(ArgumentGroup):
         names = tuple(name.strip("/ ") for name in self.entity or ())
         if not all(names):
             raise OptionsError("the name of an entity must not be empty")
-        return Selection(_ms(since), _ms(until), names)
+        return LedgerSelection(_ms(since), _ms(until), names)
 
 
 def _ms(at: datetime | None) -> int | None:

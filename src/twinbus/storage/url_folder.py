@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from twinbus.errors import OptionsError, StoreError
 from twinbus.storage.folder import Lease, SkipFolder, StoredFile
 from twinbus.storage.lease import hold_lease
+from twinbus.units import parse_time_ms
 
 BUFFER_BYTES = 1 << 20
 AT_ONCE = 8
@@ -193,7 +194,7 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modificationTime
 
 def _ms(moment: Any) -> int:
     if isinstance(moment, str):
-        moment = datetime.fromisoformat(moment)
+        return parse_time_ms(moment)
     if isinstance(moment, datetime):
         return round(moment.timestamp() * 1000)
     return round(moment * 1000) if isinstance(moment, float) else int(moment)

@@ -129,10 +129,10 @@ def prune(
 def ship(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that the ledger is kept in.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="URL", help="Where to: a URL, e.g. s3a://bucket/ledger, or a folder.")
+        str, typer.Option("--to", metavar="ADDRESS", help="The address to copy to, e.g. s3a://bucket/ledger, or a folder.")
     ],
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Again and again, until interrupted, e.g. 10s.")
+        str | None, typer.Option(metavar="TIME", help="How often, e.g. 10s: go on until interrupted.  [default: once]")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Only what is finished now. The default.")] = False,
     compress: Annotated[
@@ -156,8 +156,8 @@ def ship(
     \b
     Examples:
       twinbus ledger ship ./ledger --to s3a://bucket/ledger
-      twinbus ledger ship ./ledger --to abfss://logs@account.dfs.core.windows.net/ledger --every 10s --compress gzip
-      twinbus ledger ship ./ledger --to s3a://bucket/ledger --once --delete-after-verified --json
+      twinbus ledger ship ./ledger --to s3a://bucket/l --every 10s --compress gzip
+      twinbus ledger ship ./ledger --to /mnt/l --delete-after-verified --json
     """
     from twinbus.errors import StoreError
     from twinbus.ledger.shipping import Shipper

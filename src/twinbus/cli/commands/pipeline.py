@@ -22,7 +22,7 @@ from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.cli.report_arguments import CountArguments, SelectionArguments, VerdictArguments
+from twinbus.cli.report_arguments import CountArguments, LedgerDirectory, LedgerSelectionArguments, VerdictArguments
 from twinbus.errors import OptionsError, StoreError
 from twinbus.own_files import write_report
 from twinbus.plain_text import on_one_line
@@ -36,15 +36,12 @@ if TYPE_CHECKING:
     from twinbus.spark.jobs.findings import Findings
     from twinbus.spark.jobs.verdict_files import VerdictFiles
     from twinbus.spark.report.service_counts import ServicePoint
-    from twinbus.spark.transforms.selection import Selection
+    from twinbus.spark.transforms.selection import LedgerSelection
 
 HORIZON_MIN_MAX = 60 * 24 * 365
 NAMED_SHOWN = 20
 """Messages to look at, in text."""
 
-LedgerDirectory = Annotated[
-    str, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its folder, or URL.")
-]
 PriceTable = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
 ]
@@ -68,7 +65,7 @@ def report(
     ] = None,
     store: Store = None,
     prices: PriceTable = None,
-    which: SelectionArguments,
+    which: LedgerSelectionArguments,
     table: VerdictArguments,
     counted: CountArguments,
     spark: SparkArguments,
@@ -131,7 +128,7 @@ def _names_written_to(file: Path | None) -> Iterator[Callable[[dict[str, Any]], 
 class Asked(NamedTuple):
     """What a report is about, and what else it does."""
 
-    selection: Selection
+    selection: LedgerSelection
     table: VerdictFiles | None = None
     points: list[ServicePoint] = []  # noqa: RUF012
 

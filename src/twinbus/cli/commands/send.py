@@ -69,7 +69,7 @@ class MessageArguments(ArgumentGroup):
     content_type: str | None = option(None, "TYPE", "E.g. application/json.")
     correlation_id: str | None = option(None, "ID", "The message that it answers.")
     reply_to: str | None = option(None, "ENTITY", "Where answers are expected.")
-    to: str | None = option(None, "TEXT", "The address that it carries.")
+    to: str | None = option(None, "ADDRESS", "The address that it carries.")
     partition_key: str | None = option(None, "KEY", "The partition key.")
     ttl: str | None = option(None, "TIME", "How long messages live, e.g. 30s or 2h.")
     schedule: str | None = option(

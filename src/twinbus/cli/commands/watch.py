@@ -21,7 +21,7 @@ from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.metrics_export import MetricsTextFile, parse_address, serve_source
 from twinbus.cli.output import json_text, note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.cli.report_arguments import CountArguments, SelectionArguments, VerdictArguments
+from twinbus.cli.report_arguments import CountArguments, LedgerDirectory, LedgerSelectionArguments, VerdictArguments
 from twinbus.cli.watching import AlertSender, WatchMetrics, WatchStop
 from twinbus.errors import OptionsError, StoreError, TwinbusError
 from twinbus.own_files import write_report
@@ -75,7 +75,7 @@ class _NotesOnce(ProgressBar):
 
 def watch(
     *,
-    ledger: Annotated[Path, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its directory.")],
+    ledger: LedgerDirectory,
     how: WatchArguments,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
     json_to: Annotated[
@@ -86,7 +86,7 @@ def watch(
         typer.Option(metavar="TIME", help="A message is lost if others that came this much later have gone on."),
     ] = "15m",
     store: Store = None,
-    which: SelectionArguments,
+    which: LedgerSelectionArguments,
     table: VerdictArguments,
     counted: CountArguments,
     spark: SparkArguments,

@@ -50,7 +50,7 @@ from twinbus.spark.transforms.message_states import (
 )
 from twinbus.spark.transforms.queue_contents import with_place
 from twinbus.spark.transforms.reconciliation import Evidence, named, reconciliation, verdict_table, verdicts
-from twinbus.spark.transforms.selection import ALL, Selection, is_chosen, is_chosen_entity, overlaps_window
+from twinbus.spark.transforms.selection import ALL, LedgerSelection, is_chosen, is_chosen_entity, overlaps_window
 from twinbus.spark.transforms.traffic import flow
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ NAMED_MAX, SESSIONS_MAX = 200, 50
 class ChosenMessages(NamedTuple):
     """What a report is about, and what is asked for beside it."""
 
-    selection: Selection = ALL
+    selection: LedgerSelection = ALL
     write_verdicts: Callable[[DataFrame], None] | None = None
     """Gets the verdict table of the selection."""
     compare: Callable[[DataFrame], list[CountComparison]] | None = None
@@ -150,7 +150,7 @@ def _run_queries(
     )
 
 
-def _in_window(selection: Selection, bucket_ms: int) -> Column:
+def _in_window(selection: LedgerSelection, bucket_ms: int) -> Column:
     """Whether a bucket of time has a part in the window."""
     return overlaps_window(selection, "bucket_ms", F.col("bucket_ms") + (bucket_ms - 1))
 
@@ -201,7 +201,7 @@ def find_evidence(compacted: CompactedLedger, coverage: StoreCoverage, horizon_m
 class ChosenCounts(NamedTuple):
     """Which messages to judge."""
 
-    selection: Selection = ALL
+    selection: LedgerSelection = ALL
     counts: DataFrame | None = None
     """The state counts of these; None: of all."""
     write: Callable[[DataFrame], None] | None = None
@@ -259,7 +259,7 @@ def reconcile(
     )
 
 
-def knows_all_accepted(coverage: StoreCoverage, selection: Selection, clocks: ProcessClocks) -> bool:
+def knows_all_accepted(coverage: StoreCoverage, selection: LedgerSelection, clocks: ProcessClocks) -> bool:
     """Whether every message of the selection that was accepted has a record of it.
 
     A process records an acceptance with its own clock. So records that are missing before or after the window hide no
@@ -274,7 +274,7 @@ def knows_all_accepted(coverage: StoreCoverage, selection: Selection, clocks: Pr
     return not any(each.hides_accepted and may_hide(each) for each in coverage.missing)
 
 
-def _unidentified(frames: BalanceFrames, selection: Selection) -> list[str]:
+def _unidentified(frames: BalanceFrames, selection: LedgerSelection) -> list[str]:
     """Why the answer is unknown, whatever the records say: a namespace may be the primary under another name, or a
     name that was asked for is nowhere.
     """
@@ -286,7 +286,7 @@ def _unidentified(frames: BalanceFrames, selection: Selection) -> list[str]:
     theirs = [split_name(row["entity"]) for row in rows]
     unclear = sorted({namespace for namespace, path in theirs if namespace in namespaces and path in ours})
     called = {*(row["entity"] for row in rows), *frames.balance.observed}
-    asked = [Selection(entities=(each,)) for each in selection.entities]
+    asked = [LedgerSelection(entities=(each,)) for each in selection.entities]
     absent = [each.entities[0] for each in asked if not any(map(each.has_entity, called))]
     unknown = [f"no entity on record is called {each}" for each in absent]
     if not unclear:
@@ -298,7 +298,7 @@ def _unidentified(frames: BalanceFrames, selection: Selection) -> list[str]:
     return [text, *unknown]
 
 
-def _by_session(frames: BalanceFrames, selection: Selection) -> DataFrame:
+def _by_session(frames: BalanceFrames, selection: LedgerSelection) -> DataFrame:
     if not selection.has_window:
         stretches = order.with_later_arrivals(frames.stretches)
         return order.session_totals(order.replace_torn(stretches, frames.repaired)).where(is_chosen_entity(selection))
@@ -308,7 +308,7 @@ def _by_session(frames: BalanceFrames, selection: Selection) -> DataFrame:
     return order.ordering_by_session(sent, is_chosen(selection))
 
 
-def _check_order(frames: BalanceFrames, selection: Selection = ALL) -> tuple[list[Row], list[Row]]:
+def _check_order(frames: BalanceFrames, selection: LedgerSelection = ALL) -> tuple[list[Row], list[Row]]:
     """Damage to order: by entity, and the sessions with the most late messages."""
     with _persisted(_by_session(frames, selection)) as by_session:
         by_entity = collect_rows(order.ordering(by_session))

@@ -26,7 +26,7 @@ from twinbus.spark.transforms.classes import (
     SENT_ELSEWHERE,
     UNKNOWN,
 )
-from twinbus.spark.transforms.selection import ALL, Selection
+from twinbus.spark.transforms.selection import ALL, LedgerSelection
 from twinbus.units import utc_time_ms
 
 Row = dict[str, Any]
@@ -184,7 +184,7 @@ class Findings:
     prices_as_of: str
     alternatives: list[list[Alternative]] = field(default_factory=list)
     """For each bill, what else there was to buy."""
-    selection: Selection = ALL
+    selection: LedgerSelection = ALL
     """The messages that it is about."""
     made_ms: int = 0
     """When the ledger was read."""

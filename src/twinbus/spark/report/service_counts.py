@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from twinbus.errors import OptionsError
 from twinbus.spark.transforms.acknowledged import CountedSpan
-from twinbus.spark.transforms.selection import ALL, Selection
+from twinbus.spark.transforms.selection import ALL, LedgerSelection
 from twinbus.units import clock_time_or_ms, parse_iso_duration, parse_time
 
 INCOMING, COMPLETED = "IncomingMessages", "CompleteMessage"
@@ -164,7 +164,7 @@ class CountedMessages(NamedTuple):
     most: int = 0
 
 
-def spans(points: Iterable[ServicePoint], selection: Selection = ALL) -> dict[CountedSpan, int]:
+def spans(points: Iterable[ServicePoint], selection: LedgerSelection = ALL) -> dict[CountedSpan, int]:
     """What the service counted without a break, of whole grains in the window and of chosen entities."""
     found: dict[CountedSpan, int] = {}
     last: CountedSpan | None = None

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
 from twinbus.spark.transforms.accounts import SENT, is_kind
-from twinbus.spark.transforms.selection import Selection, is_chosen_entity, overlaps_window
+from twinbus.spark.transforms.selection import LedgerSelection, is_chosen_entity, overlaps_window
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
 BY_CLIENTS = (*CHANGES, *SENT, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
@@ -88,7 +88,7 @@ def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
     return totals.withColumn("share", F.when(span > 0, 1 - F.col("out_ms") / span)).orderBy("entity")
 
 
-def cut_outages(outages: DataFrame, selection: Selection) -> DataFrame:
+def cut_outages(outages: DataFrame, selection: LedgerSelection) -> DataFrame:
     """The part of each outage that is in the window; what began before or ended after it begins or ends with it."""
     found = outages.where(overlaps_window(selection, "suspected_ms", "recovered_ms") & is_chosen_entity(selection))
     return found.withColumns(
@@ -100,7 +100,7 @@ def cut_outages(outages: DataFrame, selection: Selection) -> DataFrame:
     )
 
 
-def cut_observed(observed: DataFrame, selection: Selection) -> DataFrame:
+def cut_observed(observed: DataFrame, selection: LedgerSelection) -> DataFrame:
     """The part of each entity's time that is in the window."""
     found = observed.where(overlaps_window(selection, "first_ms", "last_ms") & is_chosen_entity(selection))
     return found.select(

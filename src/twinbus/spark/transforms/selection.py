@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-class Selection(NamedTuple):
+class LedgerSelection(NamedTuple):
     """A window of time, the end not included, and names of entities; the default is everything."""
 
     since_ms: int | None = None
@@ -80,7 +80,7 @@ class Selection(NamedTuple):
         return "" if self.is_all else f"messages accepted{when}{where}"
 
 
-ALL = Selection()
+ALL = LedgerSelection()
 
 
 def _pattern(name: str) -> str:
@@ -89,7 +89,7 @@ def _pattern(name: str) -> str:
     return body if NAMESPACE_MARK in name else f"(?:[^{NAMESPACE_MARK}]*{NAMESPACE_MARK})?{body}"
 
 
-def is_chosen(selection: Selection) -> Column:
+def is_chosen(selection: LedgerSelection) -> Column:
     """Whether a message is in the selection, by its `entity` and `first_ms`."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -101,13 +101,13 @@ def is_chosen(selection: Selection) -> Column:
     return chosen
 
 
-def is_chosen_entity(selection: Selection) -> Column:
+def is_chosen_entity(selection: LedgerSelection) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.lower("entity").rlike(f"^(?:{selection.entity_pattern})$") if selection.entities else F.lit(True)
 
 
-def overlaps_window(selection: Selection, begin: str, end: str | Column) -> Column:
+def overlaps_window(selection: LedgerSelection, begin: str, end: str | Column) -> Column:
     """Whether the stretch from `begin` to `end` (null: it goes on) has a part in the window."""
     from pyspark.sql import functions as F  # noqa: N812
 
