@@ -24,8 +24,8 @@ WORDS_MAX = 4_000
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(300))
+        if item.path.is_relative_to(HERE):  # those without the session as well: some start a JVM in another process
+            item.add_marker(pytest.mark.timeout(300))  # a mark of its own goes before this one
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,7 +11,10 @@ from twinbus.ledger.segment import Disk
 
 
 class RefusingDisk(Disk):
-    """Full after `room` bytes (None: never), taking what still fits of a write; may also refuse to cut back."""
+    """Full after `room` bytes (None: never), taking what still fits of a write; may also refuse to cut back.
+
+    The write that meets the end is torn within a line: how long lines are depends on the clock and the process.
+    """
 
     def __init__(self, room: int | None = None) -> None:
         self.room = room
@@ -23,9 +26,12 @@ class RefusingDisk(Disk):
             return super().write(file, data)
         if not self.room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        taken = super().write(file, data[: self.room])
-        self.room -= taken
-        return taken
+        if len(data) < self.room:
+            taken = super().write(file, data)
+            self.room -= taken
+            return taken
+        fits, self.room = bytes(data[: self.room]), 0
+        return super().write(file, fits[:-1] if fits.endswith(b"\n") else fits)
 
     def truncate(self, file: int, size: int) -> None:
         if not self.cuts_back:

@@ -200,7 +200,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             self._written += len(output)
             self._transport.write(output)
         if self.connection.closed and not self._untaken_events:
-            self._transport.close()
+            self._close_transport()
         if self.connection.pending_events:
             self._set_timer()  # our settlements have freed credit: the engine has to send it
         self._deliver_or_pause()
@@ -235,7 +235,12 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             if self._transport.can_write_eof():
                 with contextlib.suppress(OSError):  # the peer is gone, and asyncio does not know yet
                     self._transport.write_eof()
-            asyncio.get_running_loop().call_later(CLOSE_WAIT_S, self._transport.close)
+            asyncio.get_running_loop().call_later(CLOSE_WAIT_S, self._close_transport)
+
+    def _close_transport(self) -> None:
+        """Once: the second time, asyncio's transport for TLS forgets its state, and can be asked nothing any more."""
+        if not self._transport.is_closing():
+            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()

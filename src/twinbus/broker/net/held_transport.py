@@ -39,7 +39,7 @@ class HeldTransport(asyncio.Transport):
         if self._ends_with_eof:
             self._transport.write_eof()
         if self._is_closed:
-            self._transport.close()
+            self._close()
         elif self._was_reading:
             self.resume_reading()
 
@@ -98,6 +98,10 @@ class HeldTransport(asyncio.Transport):
     def close(self) -> None:
         self._is_closed = True
         if not self._is_held:
+            self._close()
+
+    def _close(self) -> None:
+        if not self._transport.is_closing():  # asyncio's for TLS forgets its state the second time
             self._transport.close()
 
     def is_closing(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 from twinbus.amqp.connection import Connection, Role
@@ -58,3 +59,27 @@ async def test_a_connection_that_may_go_on_in_the_middle_of_its_step_is_in_line_
                 answered += sum(len(each.deliveries) for each in events if isinstance(each, DispositionArrived))
         writer.close()
     assert most <= 1
+
+
+async def test_over_tls_a_connection_that_is_closed_already_can_be_flushed_and_the_namespace_stopped() -> None:
+    """asyncio's transport for TLS forgets its own state when it is closed a second time."""
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    async with NamespaceServer(NamespaceOptions(name="contoso", port=0)) as server:
+        said = ConnectionString.parse(server.connection_string)
+        reader, writer = await asyncio.open_connection(said.host, said.port, ssl=trusting)
+        peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, said.key_name, said.key))
+        peer.open()
+        async with asyncio.timeout(30):
+            while peer.remote_open is None:
+                writer.write(peer.take_output())
+                peer.receive(await reader.read(65536), 0)
+            (connection,) = server.amqp.connections
+            writer.transport.pause_reading()  # nor does it answer the end of TLS: the server waits for that
+            peer.close()
+            writer.write(peer.take_output())
+            while not connection.connection.closed:
+                await asyncio.sleep(0.002)
+        assert connection in server.amqp.connections
+        connection.flush()
+    writer.transport.abort()
