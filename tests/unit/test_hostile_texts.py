@@ -61,7 +61,9 @@ def stats_text() -> str:
 
 
 def verify_text() -> str:
-    return ledger_command._coverage_text(Coverage(1, 1, (), (Problem(StoredSegment(open_folder("a"), "b"), "corrupt", HOSTILE),)))
+    return ledger_command._coverage_text(
+        Coverage(1, 1, (), (Problem(StoredSegment(open_folder("a"), "b"), "corrupt", HOSTILE),))
+    )
 
 
 def report_lines() -> str:

@@ -129,7 +129,8 @@ def prune(
 def ship(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that the ledger is kept in.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="ADDRESS", help="The address to copy to, e.g. s3a://bucket/ledger, or a folder.")
+        str,
+        typer.Option("--to", metavar="ADDRESS", help="The address to copy to, e.g. s3a://bucket/ledger, or a folder."),
     ],
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help="How often, e.g. 10s: go on until interrupted.  [default: once]")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from twinbus.spark.transforms.selection import LedgerSelection
 
 
-def compare_counts(accounts: DataFrame, points: Iterable[ServicePoint], selection: LedgerSelection) -> list[CountComparison]:
+def compare_counts(
+    accounts: DataFrame, points: Iterable[ServicePoint], selection: LedgerSelection
+) -> list[CountComparison]:
     """What the service counted in the window, beside the accounts of all messages."""
     counted = spans(points, selection)
     numbered = [(number, span, slack_ms(span)) for number, span in enumerate(counted)]
