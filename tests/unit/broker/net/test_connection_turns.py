@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, cast
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived
@@ -75,7 +75,7 @@ async def test_over_tls_a_connection_that_is_closed_already_can_be_flushed_and_t
                 writer.write(peer.take_output())
                 peer.receive(await reader.read(65536), 0)
             (connection,) = server.amqp.connections
-            writer.transport.pause_reading()  # nor does it answer the end of TLS: the server waits for that
+            cast("asyncio.Transport", writer.transport).pause_reading()  # nor does it answer the end of TLS: the server waits for that
             peer.close()
             writer.write(peer.take_output())
             while not connection.connection.closed:
