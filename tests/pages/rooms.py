@@ -35,7 +35,7 @@ ROOMS = (
     Room("plain_text", "texts of others, made harmless", is_pure=True),
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
     Room("own_files", "files for their owner only, links that are not followed"),
-    Room("storage", "files in local folders and at URLs, leases", "own_files"),
+    Room("storage", "files in local folders and at URLs, leases", "own_files units"),
     Room("control_client", "the client's end of a control socket"),
     Room("local_register", "processes of this machine that can be asked, and spools", "own_files"),
     Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),

@@ -75,7 +75,8 @@ async def test_over_tls_a_connection_that_is_closed_already_can_be_flushed_and_t
                 writer.write(peer.take_output())
                 peer.receive(await reader.read(65536), 0)
             (connection,) = server.amqp.connections
-            cast("asyncio.Transport", writer.transport).pause_reading()  # nor does it answer the end of TLS: the server waits for that
+            # It does not answer the end of TLS either: the server waits for that.
+            cast("asyncio.Transport", writer.transport).pause_reading()
             peer.close()
             writer.write(peer.take_output())
             while not connection.connection.closed:
