@@ -24,6 +24,7 @@ ELSEWHERE = {
     "proxy": "tests/interop/test_proxy_command.py",
     "pipeline report": "tests/spark/test_report.py",
     "pipeline drain": "tests/spark/test_drain_identity.py",
+    "pipeline watch": "tests/spark/test_selection.py",
     "pipeline pack": "tests/unit/cli/test_json_form.py",
     "cost actual": "tests/spark/test_report.py",
 }
@@ -52,6 +53,7 @@ WALK = [
     "ledger tail ledger",
     "ledger verify ledger",
     "ledger expect ledger",
+    "ledger ship ledger --to shipped",
     "ledger prune ledger --older-than 1d --unread --yes",
     "cost forecast",
     "drill --entity orders --by-status --dry-run --queues 2",

@@ -240,8 +240,8 @@ PIPELINE = (
     Mutant(
         "D4",
         "ledger/segment_files.py",
-        "        below.sort()\n",
-        "        below.clear()\n",
+        "        if file.name.endswith((SUFFIX, *COMPRESSED))\n",
+        '        if file.name.endswith((SUFFIX, *COMPRESSED)) and "/" not in file.name\n',
         "segments in folders below the ledger are left out without a word",
         "test_segments_in_folders_at_any_depth_are_read_by_all_who_read",
     ),
@@ -256,8 +256,8 @@ PIPELINE = (
     Mutant(
         "D4",
         "ledger/pruning.py",
-        "            elif not (is_read or unread):\n",
-        "            elif False:\n",
+        "        elif not (is_read or unread):\n",
+        "        elif False:\n",
         "records that no report has read are pruned",
         "test_what_no_report_has_read_stays_unless_somebody_insists",
     ),
@@ -272,7 +272,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "ledger/pruning.py",
-        "    return segment.is_symlink() or not segment.parent.resolve().is_relative_to(directory.resolve())\n",
+        "    return path.is_symlink() or not path.parent.resolve().is_relative_to(folder.path().resolve())\n",
         "    return False\n",
         "segments outside of the folder are deleted, where a link leads",
         "test_nothing_behind_a_link_that_leads_out_of_the_folder_is_deleted_and_that_is_said",
