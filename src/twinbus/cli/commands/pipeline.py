@@ -149,8 +149,11 @@ def findings(
     asked: Asked,
     bar: ProgressBar | None = None,
 ) -> Findings:
+    from twinbus.spark.session import require_spark
+
     with bar or ProgressBar("starting") as shown:
         arguments.check()
+        require_spark()
         known = _known_findings(ledger, store, prices, horizon_min, shown) if asked.is_plain else None
         if known is not None and (name is None or not known.reconciliation.not_named):
             if name is not None:
