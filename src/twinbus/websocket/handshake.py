@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
     """After it the connection is closed."""
 
 
-class ServerHandshake:
+class UpgradeHandshake:
     def __init__(self) -> None:
         self._head = HeadCollector(HANDSHAKE_BYTES)
 

@@ -16,7 +16,7 @@ from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection,
 from twinbus.broker.net.amqp_connection import UNAUTHENTICATED_READ_BYTES, AmqpConnection
 from twinbus.websocket.framed_transport import CLOSE_WAIT_S, FramedTransport
 from twinbus.websocket.framing import WebSocketFraming
-from twinbus.websocket.handshake import Refusal, ServerHandshake, Upgrade, refusal
+from twinbus.websocket.handshake import Refusal, Upgrade, UpgradeHandshake, refusal
 
 if TYPE_CHECKING:
     from twinbus.broker.net.amqp_server import AmqpServer
@@ -30,7 +30,7 @@ class WebSocketConnection(ProtocolHandler, asyncio.BufferedProtocol):
     def __init__(self, server: AmqpServer, accepted: AcceptedConnection) -> None:
         self._server = server
         self._accepted = accepted
-        self._handshake: ServerHandshake | None = ServerHandshake()
+        self._handshake: UpgradeHandshake | None = UpgradeHandshake()
         self._framed: FramedTransport | None = None
         self._amqp: AmqpConnection | None = None
         self._input: list[bytes] = []
@@ -127,7 +127,7 @@ class WebSocketConnection(ProtocolHandler, asyncio.BufferedProtocol):
 
     # --- the handshake ---
 
-    def _shake_hands(self, handshake: ServerHandshake, data: bytes) -> None:
+    def _shake_hands(self, handshake: UpgradeHandshake, data: bytes) -> None:
         found = handshake.receive(data)
         if found is None:
             return
