@@ -165,6 +165,7 @@ class WebSocketConnection(ProtocolHandler, asyncio.BufferedProtocol):
         self._transport.write(found.answer)
         self._framed = FramedTransport(self._transport, WebSocketFraming.of_server(), self._go_on)
         self._amqp = AmqpConnection(self._server, self._accepted)
+        self.time_used = self._amqp.time_used  # one share for one peer
         self._framed.connect(self._amqp)
         self._framed.framing.receive(found.rest)
         self._has_more = True
