@@ -79,12 +79,15 @@ class Controller:
         assert answered.remote.data[0] == transaction
 
     def settle(self, delivery: Delivery, transaction: bytes, outcome: int = ACCEPTED) -> None:
+
+        def is_refused() -> bool:
+            return bool(delivery.remote_state == Delivery.REJECTED)
+
         delivery.local.data = [transaction, Described(ulong(outcome), [])]
         delivery.update(TRANSACTIONAL)
-        self._connection.wait(lambda: delivery.updated or delivery.settled, timeout=WAIT_S)
-        if delivery.remote_state == Delivery.REJECTED:
+        self._connection.wait(lambda: is_refused() or _transaction_of(delivery) == transaction, timeout=WAIT_S)
+        if is_refused():
             raise Refused(delivery)
-        assert delivery.remote_state == TRANSACTIONAL
 
     def _answer(self, delivery: Delivery) -> Delivery:
         self._connection.wait(lambda: delivery.settled, timeout=WAIT_S)
@@ -92,6 +95,10 @@ class Controller:
             raise Refused(delivery)
         delivery.settle()
         return delivery
+
+
+def _transaction_of(delivery: Delivery) -> bytes | None:
+    return bytes(delivery.remote.data[0]) if delivery.remote_state == TRANSACTIONAL else None
 
 
 def next_delivery(receiver: BlockingReceiver) -> tuple[Message, Delivery]:
