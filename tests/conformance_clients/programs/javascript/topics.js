@@ -90,7 +90,6 @@ check("rule-manager", async () => {
   const found = await receive(client.createReceiver(topic, "s"), 2);
   same(bodies(found), [1, 3], "bodies");
   same(found[0].applicationProperties.b, 2, "set by the action");
-  await manager.close();
   return "deleted, created, listed and in force";
 });
 
