@@ -20,6 +20,7 @@ import managers  # noqa: F401
 import senders  # noqa: F401
 import unauthenticated_amqp  # noqa: F401
 import unauthenticated_web  # noqa: F401
+import websocket_attacks  # noqa: F401
 from catalogue import ATTACKS as ATTACKS
 from raw_peer import Spent
 

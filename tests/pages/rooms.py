@@ -42,6 +42,7 @@ ROOMS = (
     Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
     # both ends of the protocol
     Room("amqp", "bytes, frames, sessions, links, credit, deliveries", "ranges", is_pure=True),
+    Room("websocket", "AMQP bytes in WebSocket messages"),
     Room("transport", "how our own engine reaches a peer", "amqp pairing.failure"),
     # the paired client
     Room("pairing", "entities, epochs, failover, backlog queues, envelopes, order", "amqp", is_pure=True),
@@ -121,8 +122,8 @@ ROOMS = (
     ),
     Room(
         "broker.net",
-        "sockets, TLS, HTTP",
-        ("amqp broker.data_directory broker.limits broker.links broker.ops.process_memory options own_files"),
+        "sockets, TLS, HTTP, WebSocket",
+        "amqp broker.data_directory broker.limits broker.links broker.ops.process_memory options own_files websocket",
     ),
     Room("broker.net.sniffer", "the first bytes of a connection", is_pure=True),
     Room("broker.limits", "what peers may take", "amqp.limits ranges", is_pure=True),

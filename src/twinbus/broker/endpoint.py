@@ -1,4 +1,4 @@
-"""Where a namespace is reached: one port that serves AMQP and HTTP, with TLS or without.
+"""Where a namespace is reached: one port that serves AMQP, AMQP over WebSocket and HTTP, with TLS or without.
 
 Faults can close it, reset its connections, or make it silent.
 """
@@ -26,6 +26,7 @@ from twinbus.broker.net.http_server import HttpServer
 from twinbus.broker.net.listener import Listener
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.broker.net.tls import Tls, names_in, open_tls, read_identity
+from twinbus.broker.net.websocket_connection import WebSocketConnection
 from twinbus.connection_string import EVERY_ADDRESS, ConnectionString, can_be_written
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.options import EndpointOptions
@@ -52,6 +53,7 @@ class Endpoint:
             handlers={
                 ConnectionProtocol.AMQP: self._amqp_handler,
                 ConnectionProtocol.HTTP: self._http_handler,
+                ConnectionProtocol.WEBSOCKET: self._websocket_handler,
             },
             tls_context=self._tls_context,
             tls_only=options.tls_only,
@@ -97,6 +99,10 @@ class Endpoint:
     def _amqp_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
         assert self._amqp is not None
         return AmqpConnection(self._amqp, accepted)
+
+    def _websocket_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
+        assert self._amqp is not None
+        return WebSocketConnection(self._amqp, accepted)
 
     def _http_handler(self, accepted: AcceptedConnection) -> ProtocolHandler:
         assert self._http is not None

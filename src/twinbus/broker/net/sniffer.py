@@ -8,17 +8,21 @@ TLS_HANDSHAKE = 0x16
 """The first byte of every TLS connection; no other protocol that is served can start with it."""
 
 _AMQP = b"AMQP"
+_WEBSOCKET_REQUESTS = (b"get /$servicebus/websocket", b"get /%24servicebus/websocket")
+_BEHIND_PATH = (b" ", b"/", b"?")
 
 
 class ConnectionProtocol(Enum):
     AMQP = "amqp"
     TLS = "tls"
     HTTP = "http"
+    WEBSOCKET = "websocket"
+    """AMQP over WebSocket, which begins as HTTP."""
     UNKNOWN = "unknown"
 
 
 def protocol_of(first: bytes) -> ConnectionProtocol | None:
-    """The protocol of a connection that begins with these bytes; None: more bytes are needed, at most four.
+    """The protocol of a connection that begins with these bytes; None: more bytes are needed, at most 29.
 
     A letter is taken for the method of an HTTP request: the HTTP server finds out whether the rest of the line is one.
     """
@@ -30,4 +34,14 @@ def protocol_of(first: bytes) -> ConnectionProtocol | None:
         return ConnectionProtocol.AMQP
     if _AMQP.startswith(first):
         return None
-    return ConnectionProtocol.HTTP if first[:1].isalpha() else ConnectionProtocol.UNKNOWN
+    return _protocol_of_request(first) if first[:1].isalpha() else ConnectionProtocol.UNKNOWN
+
+
+def _protocol_of_request(first: bytes) -> ConnectionProtocol | None:
+    for line in _WEBSOCKET_REQUESTS:
+        said, behind = first[: len(line)].lower(), first[len(line) : len(line) + 1]
+        if said == line and behind in _BEHIND_PATH:
+            return ConnectionProtocol.WEBSOCKET
+        if line.startswith(said) and not behind:
+            return None
+    return ConnectionProtocol.HTTP

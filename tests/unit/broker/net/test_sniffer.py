@@ -25,6 +25,15 @@ from twinbus.broker.net.sniffer import ConnectionProtocol, protocol_of
         (b"\x80\x2e\x01", ConnectionProtocol.UNKNOWN),
         (b" GET", ConnectionProtocol.UNKNOWN),
         (b"\xc3\xa9", ConnectionProtocol.UNKNOWN),
+        (b"GET /$servicebus/websocket HTTP/1.1\r\n", ConnectionProtocol.WEBSOCKET),
+        (b"GET /$servicebus/websocket/ HTTP/1.1\r\n", ConnectionProtocol.WEBSOCKET),
+        (b"GET /%24ServiceBus/WebSocket?x=1", ConnectionProtocol.WEBSOCKET),
+        (b"GET /$servicebus/websockets", ConnectionProtocol.HTTP),
+        (b"GET /$Resources/queues", ConnectionProtocol.HTTP),
+        (b"PUT /$servicebus/websocket HTTP/1.1\r\n", ConnectionProtocol.HTTP),
+        (b"GET\x00", ConnectionProtocol.HTTP),
+        (b"GET /$servicebus/websocket", None),
+        (b"G", None),
         (b"", None),
         (b"A", None),
         (b"AMQ", None),
@@ -34,7 +43,7 @@ def test_a_language_is_known_by_its_first_bytes(first: bytes, language: Connecti
     assert protocol_of(first) is language
 
 
-@given(st.binary() | st.binary().map(b"AMQ".__add__))
+@given(st.binary() | st.binary().map(b"AMQ".__add__) | st.binary(max_size=3).map(b"GET /$servicebus/websocket".__add__))
 def test_what_was_recognised_stays_so_whatever_follows(data: bytes) -> None:
     known = [protocol_of(data[:length]) for length in range(len(data) + 1)]
     decided = [language for language in known if language is not None]
@@ -42,6 +51,6 @@ def test_what_was_recognised_stays_so_whatever_follows(data: bytes) -> None:
     assert known == [None] * (len(known) - len(decided)) + decided
 
 
-@given(st.binary(min_size=4))
-def test_four_bytes_are_enough(data: bytes) -> None:
-    assert protocol_of(data[:4]) is protocol_of(data) is not None
+@given(st.binary(min_size=29) | st.binary(min_size=3).map(b"GET /$servicebus/websocket".__add__))
+def test_29_bytes_are_enough(data: bytes) -> None:
+    assert protocol_of(data[:29]) is protocol_of(data) is not None
