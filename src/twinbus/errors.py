@@ -35,6 +35,8 @@ TwinbusError
     ├── ArgumentError                 com.microsoft:argument-error
     ├── Unauthorized                  amqp:unauthorized-access
     ├── EntityDisabled                com.microsoft:entity-disabled
+    ├── UnknownTransaction            amqp:transaction:unknown-id
+    ├── TransactionRolledBack         amqp:transaction:rollback
     ├── InternalError                 amqp:internal-error
     │   └── StoreUnavailable          the disk refuses, nothing was accepted
     └── ConditionError                any condition, given with it
@@ -382,6 +384,24 @@ class EntityDisabled(NamespaceError):
     """
 
     condition = "com.microsoft:entity-disabled"
+
+
+class UnknownTransaction(NamespaceError):
+    """There is no such transaction, or it has ended: by a commit, a rollback, its time-out or the loss of a link.
+
+    What to do: nothing of it has happened unless it was committed; begin a new one.
+    """
+
+    condition = "amqp:transaction:unknown-id"
+
+
+class TransactionRolledBack(NamespaceError):
+    """A transaction could not be committed; nothing of it has happened, and the locks of its messages stay.
+
+    What to do: see to what the text names, and do all of it again in a new transaction.
+    """
+
+    condition = "amqp:transaction:rollback"
 
 
 class InternalError(NamespaceError):

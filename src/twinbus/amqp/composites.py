@@ -67,7 +67,7 @@ def decode_composite(body: bytes) -> Any:
     value, end = decode(body, 0)
     if end != len(body):
         raise DecodeError(f"{len(body) - end} bytes follow the performative at offset {end}")
-    return _from_described(value)
+    return read_composite(value)
 
 
 def read_descriptor(body: bytes) -> tuple[int, int]:
@@ -101,7 +101,8 @@ def _to_described(value: Any) -> Described:
     return Described(ULong(shape.code), fields)
 
 
-def _from_described(value: Any) -> Any:
+def read_composite(value: Any) -> Any:
+    """The object that a decoded described list stands for."""
     shape = SHAPES_BY_CODE.get(shape_code(value.descriptor) or 0) if isinstance(value, Described) else None
     if shape is None:
         raise DecodeError(f"not an AMQP composite: {_summary(value)}")
@@ -163,7 +164,7 @@ def nested(*classes: type) -> FieldType:
     """A field that holds one of these composites."""
 
     def read(value: Any) -> Any:
-        found = _from_described(value)
+        found = read_composite(value)
         if not isinstance(found, classes):
             raise DecodeError(f"unexpected {type(found).__name__.lower()}")
         return found

@@ -98,6 +98,8 @@ class TransferArrived:
     message_format: int
     settled: bool
     payload: bytes
+    transaction: bytes | None = None
+    """The id of the transaction that it belongs to."""
 
 
 @dataclass(slots=True)
@@ -105,13 +107,15 @@ class DispositionArrived:
     """The outcome of deliveries, each as (delivery id, tag).
 
     On a sending link: deliveries we sent; unless `settled` they wait for `link.settle`.
-    On a receiving link: the answer to our `settle(..., settled=False)`; tags are empty.
+    On a receiving link: the answer to our `settle(..., settled=False)`, or to a transfer; tags are empty.
     """
 
     link: Link
     deliveries: list[tuple[int, bytes]]
     outcome: Outcome | None
     settled: bool
+    transaction: bytes | None = None
+    """The id of the transaction that the outcome belongs to; for a declared one, that it now has."""
 
 
 @dataclass(slots=True)

@@ -13,26 +13,28 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.decoding import skip
+from twinbus.amqp.composites import encode_composite, read_composite
+from twinbus.amqp.decoding import decode, skip
 from twinbus.amqp.encoding import encode
 from twinbus.amqp.frames import frame
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Outcome
+from twinbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, TransactionalState
 from twinbus.amqp.performatives import Disposition, LinkRole, decode_performative
 from twinbus.amqp.types import UInt
 from twinbus.errors import DecodeError
 
 TAG_BYTES_MAX = 32
+TRANSACTION_ID_BYTES_MAX = 256
+"""Ours have 8; those of other makers are passed on."""
 
-TransferFields = tuple[int, int | None, bytes | None, int | None, bool, bool, bool, int]
-"""(handle, delivery id, tag, message format, settled, more, aborted, where the payload starts)"""
+TransferFields = tuple[int, int | None, bytes | None, int | None, bool, bool, bool, int, bytes | None]
+"""(handle, delivery id, tag, message format, settled, more, aborted, where the payload starts, transaction)"""
 
 _U32 = struct.Struct(">I").unpack_from
 _SIZE_AND_COUNT = struct.Struct(">II").unpack_from
 _NULL, _TRUE, _FALSE, _UINT_ZERO, _SMALL_UINT, _UINT = 0x40, 0x41, 0x42, 0x43, 0x52, 0x70
 
 _TRANSACTIONAL = (b"\x00\x53\x34", b"\x00\xa3\x1damqp:transactional-state:list", b"\x00\x80\0\0\0\0\0\0\0\x34")
-"""The state of a delivery that is part of a transaction, in all its spellings."""
+"""How the state of a delivery begins that is part of a transaction, in all its spellings."""
 
 # The fields after `more` (settle mode, state, resume, aborted, batchable) when none of them is set.
 _PLAIN_TAILS = frozenset(
@@ -72,6 +74,7 @@ def _read_fields(buffer: bytes, at: int, end: int) -> TransferFields:
     tag: bytes | None = None
     message_format: int | None = None
     settled = more = aborted = False
+    transaction: bytes | None = None
 
     code = buffer[at]
     if code == _SMALL_UINT:
@@ -155,22 +158,29 @@ def _read_fields(buffer: bytes, at: int, end: int) -> TransferFields:
         if fields_end - at == count - 6 and buffer[at:fields_end] in _PLAIN_TAILS:
             at = fields_end
         else:
-            at, aborted = _read_tail(buffer, at, count)
+            at, aborted, transaction = _read_tail(buffer, at, count)
     if at != fields_end:
         raise DecodeError("the fields of a transfer do not end where its list does")
-    return handle, delivery_id, tag, message_format, settled, more, aborted, fields_end
+    return handle, delivery_id, tag, message_format, settled, more, aborted, fields_end, transaction
 
 
-def _read_tail(buffer: bytes, at: int, count: int) -> tuple[int, bool]:
-    """Skip the fields from the settle mode on; returns where they end and whether `aborted` is set."""
-    aborted = False
+def _read_tail(buffer: bytes, at: int, count: int) -> tuple[int, bool, bytes | None]:
+    """Read the fields from the settle mode on: where they end, whether `aborted` is set, and the transaction."""
+    aborted, transaction = False, None
     for index in range(6, count):
-        if index == 7 and buffer.startswith(_TRANSACTIONAL, at):  # it could not be rolled back
-            raise DecodeError("a transfer belongs to a transaction, and transactions are not offered")
-        if index == 9:
+        if index == 7 and buffer.startswith(_TRANSACTIONAL, at):
+            transaction = _read_transaction(buffer, at)
+        elif index == 9:
             aborted = buffer[at] == _TRUE or (buffer[at] == 0x56 and buffer[at + 1] == 1)
         at = skip(buffer, at)
-    return at, aborted
+    return at, aborted, transaction
+
+
+def _read_transaction(buffer: bytes, at: int) -> bytes:
+    state = read_composite(decode(buffer, at)[0])
+    if not isinstance(state, TransactionalState) or len(state.txn_id) > TRANSACTION_ID_BYTES_MAX:
+        raise DecodeError(f"the id of a transaction has at most {TRANSACTION_ID_BYTES_MAX} bytes")
+    return state.txn_id
 
 
 _TAG_PREFIXES = [bytes((0xA0, size)) for size in range(TAG_BYTES_MAX + 1)]
@@ -189,6 +199,22 @@ class TransferWriter:
     def first(self, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, room: int) -> bytes:
         """A delivery's first frame up to the payload, of which `room` bytes follow."""
         tail = self._tails.get((message_format, settled, more)) or self._tail(message_format, settled, more)
+        return self._first(delivery_id, tag, tail, room)
+
+    def in_transaction(
+        self, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, room: int, state: bytes
+    ) -> bytes:
+        """The same for a delivery whose state is this, encoded: that of a transaction."""
+        flags = (b"\x41" if settled else b"\x42") + (b"\x41" if more else b"\x42")
+        tail = encode(UInt(message_format)) + flags + b"\x40" + state + b"\x40" * 3
+        fields = len(self._count_and_handle) + 4 + 2 + len(tag) + len(tail)
+        if fields < 256:
+            return self._first(delivery_id, tag, tail, room)
+        inside = self._count_and_handle[1:] + struct.pack(">I", delivery_id) + _TAG_PREFIXES[len(tag)] + tag + tail
+        head = self._start[:-1] + b"\xd0" + struct.pack(">II", len(inside) + 4, 11) + inside
+        return struct.pack(">I", 4 + len(head) + room) + head
+
+    def _first(self, delivery_id: int, tag: bytes, tail: bytes, room: int) -> bytes:
         # Never null, although it may be empty: the Go client closes a link whose first frame has no tag.
         tag = _TAG_PREFIXES[len(tag)] + tag
         fields = len(self._count_and_handle) + 4 + len(tag) + len(tail)
@@ -243,11 +269,11 @@ class DispositionFields(NamedTuple):
     first: int
     last: int
     settled: bool
-    outcome: Outcome | None
+    outcome: DeliveryState | None
 
 
 def disposition_frame(
-    channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
+    channel: int, role: LinkRole, first: int, last: int, outcome: DeliveryState | None, settled: bool
 ) -> bytes:
     state = _ACCEPTED if type(outcome) is Accepted else b"\x40" if outcome is None else encode_composite(outcome)
     fields = b"".join(

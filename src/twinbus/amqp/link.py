@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import Attach, Detach, Fields, Flow, LinkRole, Source, Target
+from twinbus.amqp.performatives import Attach, Coordinator, Detach, Fields, Flow, LinkRole, Source, Target
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event
@@ -39,7 +39,7 @@ class Link(ABC):
         self.name = name
         self.handle = handle
         self.source: Source | None = None
-        self.target: Target | None = None
+        self.target: Target | Coordinator | None = None
         self.properties: Fields | None = None
         self.snd_settle_mode = 2
         self.rcv_settle_mode = 0
@@ -96,13 +96,13 @@ class Link(ABC):
             self._move(LinkState.DETACHING)
             self._forget_deliveries()
 
-    def begin_attach(self, source: Source, target: Target, properties: Fields | None) -> None:
+    def begin_attach(self, source: Source, target: Target | Coordinator, properties: Fields | None) -> None:
         self.source, self.target = source, target
         self._send_attach(source, target, properties)
 
     def handle_attach(self, attach: Attach) -> None:
         self.source = attach.source
-        self.target = attach.target if isinstance(attach.target, Target) else None
+        self.target = attach.target
         self.properties = attach.properties
         self.snd_settle_mode = attach.snd_settle_mode
         self.rcv_settle_mode = attach.rcv_settle_mode
@@ -136,7 +136,7 @@ class Link(ABC):
     def _send_attach(
         self,
         source: Source | None,
-        target: Target | None,
+        target: Target | Coordinator | None,
         properties: Fields | None = None,
         max_message_size: int | None = None,
     ) -> None:

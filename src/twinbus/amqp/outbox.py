@@ -5,7 +5,7 @@ from __future__ import annotations
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.frame_codec import disposition_frame
 from twinbus.amqp.frames import frame
-from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.outcomes import DeliveryState
 from twinbus.amqp.performatives import LinkRole, Performative
 
 
@@ -25,7 +25,7 @@ class Outbox:
         self._role = LinkRole.SENDER
         self._first = 0
         self._last = -1
-        self._outcome: Outcome | None = None
+        self._outcome: DeliveryState | None = None
         self._settled = False
         self._has_disposition = False
 
@@ -39,7 +39,7 @@ class Outbox:
         self.chunks.append(frame(channel, encode_composite(performative)))
 
     def dispose(
-        self, channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
+        self, channel: int, role: LinkRole, first: int, last: int, outcome: DeliveryState | None, settled: bool
     ) -> None:
         if (
             self._has_disposition

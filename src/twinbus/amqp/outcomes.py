@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from twinbus.amqp.composites import BOOLEAN, MAP, STRING, SYMBOL, UINT, ULONG, described, nested
+from twinbus.amqp.composites import BINARY, BOOLEAN, MAP, STRING, SYMBOL, UINT, ULONG, described, nested
 from twinbus.errors import AmqpError
 
 
@@ -63,6 +63,28 @@ Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Received
 ACCEPTED = Accepted()
 RELEASED = Released()
 OUTCOMES = (Received, Accepted, Rejected, Released, Modified)
+
+
+@described(0x33, "amqp:declared:list", BINARY, count_min=1)
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A coordinator's answer: the transaction that was asked for has this id."""
+
+    txn_id: bytes
+
+
+@described(0x34, "amqp:transactional-state:list", BINARY, nested(*OUTCOMES), count_min=1)
+@dataclass(frozen=True, slots=True)
+class TransactionalState:
+    """A delivery, or the outcome of one, belongs to a transaction."""
+
+    txn_id: bytes
+    outcome: Outcome | None = None
+
+
+DeliveryState: TypeAlias = Outcome | Declared | TransactionalState
+STATES = (*OUTCOMES, Declared, TransactionalState)
+"""Everything that a transfer or a disposition may carry as its state."""
 
 
 class Violation(AmqpError):

@@ -23,11 +23,7 @@ from twinbus.amqp.composites import (
     described,
     nested,
 )
-from twinbus.amqp.outcomes import (
-    OUTCOMES,
-    Error,
-    Outcome,
-)
+from twinbus.amqp.outcomes import STATES, DeliveryState, Error
 from twinbus.errors import DecodeError
 
 Fields: TypeAlias = dict[Any, Any]
@@ -54,7 +50,7 @@ def _read_role(value: Any) -> LinkRole:
 
 
 _ROLE = FieldType(lambda role: role.value, _read_role)
-_STATE = nested(*OUTCOMES)
+_STATE = nested(*STATES)
 
 
 @described(
@@ -95,6 +91,23 @@ class Coordinator:
     """The target of a link that controls transactions."""
 
     capabilities: tuple[str, ...] | None = None
+
+
+@described(0x31, "amqp:declare:list", ANY, count_min=1)
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Asks a coordinator for a transaction."""
+
+    global_id: Any = None
+
+
+@described(0x32, "amqp:discharge:list", BINARY, BOOLEAN, count_min=2)
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """Ends a transaction: what belongs to it happens, or with `fail` does not."""
+
+    txn_id: bytes
+    fail: bool = False
 
 
 @described(
@@ -180,7 +193,7 @@ class Transfer:
     settled: bool | None = None
     more: bool = False
     rcv_settle_mode: int | None = None
-    state: Outcome | None = None
+    state: DeliveryState | None = None
     resume: bool = False
     aborted: bool = False
     batchable: bool = False
@@ -193,7 +206,7 @@ class Disposition:
     first: int
     last: int | None = None
     settled: bool = False
-    state: Outcome | None = None
+    state: DeliveryState | None = None
     batchable: bool = False
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import Error, Outcome, Rejected, SessionViolation
+from twinbus.amqp.outcomes import DeliveryState, Error, Rejected, SessionViolation
 from twinbus.amqp.performatives import Attach, Flow, LinkRole
 from twinbus.amqp.serial import SERIAL_MASK, steps
 
@@ -23,13 +23,14 @@ _USABLE = (LinkState.ATTACHED, LinkState.ATTACHING)
 class _Partial:
     """A delivery whose last frame is missing. `pieces` is None once it is too large to keep."""
 
-    __slots__ = ("cost", "delivery_id", "message_format", "pieces", "settled", "size", "tag")
+    __slots__ = ("cost", "delivery_id", "message_format", "pieces", "settled", "size", "tag", "transaction")
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
         self.delivery_id = delivery_id
         self.tag = tag
         self.message_format = message_format
         self.settled = False
+        self.transaction: bytes | None = None
         self.pieces: list[bytes] | None = []
         self.size = 0
         self.cost = 0
@@ -72,7 +73,7 @@ class ReceivingLink(Link):
         """Ask the peer to use its credit now or give it up; Drained follows."""
         self.grant(self.credit, drain=True)
 
-    def settle(self, first: int, last: int, outcome: Outcome | None, *, settled: bool = True) -> None:
+    def settle(self, first: int, last: int, outcome: DeliveryState | None, *, settled: bool = True) -> None:
         """Send the outcome of deliveries first..last. Does nothing if the link is gone."""
         if self.state not in _USABLE:
             return
@@ -112,15 +113,18 @@ class ReceivingLink(Link):
         more: bool,
         aborted: bool,
         payload: bytes,
+        transaction: bytes | None,
         events: list[Event],
     ) -> None:
         """Handle one transfer frame; the last frame of a delivery yields TransferArrived."""
         if more or aborted or self._partial is not None:
-            self._handle_part(delivery_id, tag, message_format, settled, more, aborted, payload, events)
+            self._handle_part(delivery_id, tag, message_format, settled, more, aborted, payload, transaction, events)
             return
         if delivery_id is None:
             raise SessionViolation("amqp:invalid-field", "the first transfer of a delivery must have a delivery-id")
-        events.append(TransferArrived(self, delivery_id, tag or b"", message_format or 0, settled, payload))
+        events.append(
+            TransferArrived(self, delivery_id, tag or b"", message_format or 0, settled, payload, transaction)
+        )
         self._count_delivery()
 
     def _count_delivery(self) -> None:
@@ -143,6 +147,7 @@ class ReceivingLink(Link):
         more: bool,
         aborted: bool,
         payload: bytes,
+        transaction: bytes | None,
         events: list[Event],
     ) -> None:
         partial = self._partial
@@ -155,6 +160,7 @@ class ReceivingLink(Link):
                 "amqp:not-allowed", "a delivery began before the previous one of its link was complete"
             )
         partial.settled = partial.settled or settled
+        partial.transaction = transaction or partial.transaction
         self._keep(partial, payload)
         if aborted or not more:
             self._finish(partial, aborted, events)
@@ -183,7 +189,13 @@ class ReceivingLink(Link):
         else:
             events.append(
                 TransferArrived(
-                    self, partial.delivery_id, partial.tag, partial.message_format, partial.settled, b"".join(pieces)
+                    self,
+                    partial.delivery_id,
+                    partial.tag,
+                    partial.message_format,
+                    partial.settled,
+                    b"".join(pieces),
+                    partial.transaction,
                 )
             )
         self._count_delivery()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.frame_codec import TAG_BYTES_MAX, TransferWriter, split_payload
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.outcomes import DeliveryState, TransactionalState
 from twinbus.amqp.performatives import Flow, LinkRole
 from twinbus.amqp.serial import SERIAL_MASK, ids_between, plus, steps
 from twinbus.errors import AmqpError
@@ -42,11 +43,19 @@ class SendingLink(Link):
         self._wanted_limit = 0  # the peer's own limit; credit_limit stays below it while too much is unsettled
         self._writer = TransferWriter(session.channel, handle)
 
-    def send(self, payload: bytes, *, tag: bytes = b"", settled: bool = False, message_format: int = 0) -> int:
-        """Send one message and return its delivery id. Raises AmqpError if the link is not attached.
+    def send(
+        self,
+        payload: bytes,
+        *,
+        tag: bytes = b"",
+        settled: bool = False,
+        message_format: int = 0,
+        transaction: bytes | None = None,
+    ) -> int:
+        """Send one message, in a transaction of the peer if one is given, and return its delivery id.
 
-        The caller keeps within `credit`; a message without credit is sent too, because the peer may have taken
-        credit back meanwhile.
+        Raises AmqpError if the link is not attached. The caller keeps within `credit`; a message without credit is sent
+        too, because the peer may have taken credit back meanwhile.
         """
         if not self.attached:
             raise AmqpError(f"link {self.name!r} is not attached")
@@ -66,9 +75,12 @@ class SendingLink(Link):
         elif self.credit_limit != self._wanted_limit:
             self.raise_limit(session.connection.pending_events)  # it used credit but adds nothing unsettled
         size = len(payload)
-        head = self._writer.first(delivery_id, tag, message_format, settled, False, size)
+        if transaction is None:
+            head = self._writer.first(delivery_id, tag, message_format, settled, False, size)
+        else:
+            head = self._first(delivery_id, tag, message_format, settled, False, size, transaction)
         if len(head) + size > session.connection.frame_bytes_out:
-            self._send_in_parts(payload, delivery_id, tag, message_format, settled)
+            self._send_in_parts(payload, delivery_id, tag, message_format, settled, transaction)
         elif session.remote_window > 0 and not session.waiting:
             session.count_outgoing()
             session.chunks.append(head)
@@ -77,7 +89,27 @@ class SendingLink(Link):
             session.wait(self, head, payload, True)
         return delivery_id
 
-    def settle(self, first: int, last: int, outcome: Outcome | None) -> None:
+    def _first(
+        self,
+        delivery_id: int,
+        tag: bytes,
+        message_format: int,
+        settled: bool,
+        more: bool,
+        room: int,
+        transaction: bytes | None,
+    ) -> bytes:
+        if transaction is None:
+            return self._writer.first(delivery_id, tag, message_format, settled, more, room)
+        state = encode_composite(TransactionalState(transaction))
+        return self._writer.in_transaction(delivery_id, tag, message_format, settled, more, room, state)
+
+    def answer(self, first: int, last: int, state: DeliveryState) -> None:
+        """Tell the state of deliveries, which stay unsettled: their receiver has the last word."""
+        if self.attached:
+            self.session.dispose(LinkRole.SENDER, first, last, state, False)
+
+    def settle(self, first: int, last: int, outcome: DeliveryState | None) -> None:
         """Settle first..last with this outcome and forget them. Unknown deliveries are ignored."""
         known = False
         for delivery_id in ids_between(first, last, self.unsettled):
@@ -135,9 +167,17 @@ class SendingLink(Link):
             return CREDIT_MAX
         return max(0, self.session.connection.limits.unsettled_max - len(self.unsettled))
 
-    def _send_in_parts(self, payload: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool) -> None:
+    def _send_in_parts(
+        self,
+        payload: bytes,
+        delivery_id: int,
+        tag: bytes,
+        message_format: int,
+        settled: bool,
+        transaction: bytes | None,
+    ) -> None:
         writer, frame_bytes = self._writer, self.session.connection.frame_bytes_out
-        first_room = frame_bytes - len(writer.first(delivery_id, tag, message_format, settled, True, 0))
+        first_room = frame_bytes - len(self._first(delivery_id, tag, message_format, settled, True, 0, transaction))
         next_room = frame_bytes - len(writer.following(settled, True, 0))
         left = len(payload)
         for number, piece in enumerate(split_payload(payload, first_room, next_room)):
@@ -145,7 +185,7 @@ class SendingLink(Link):
             if number:
                 head = writer.following(settled, left > 0, len(piece))
             else:
-                head = writer.first(delivery_id, tag, message_format, settled, True, len(piece))
+                head = self._first(delivery_id, tag, message_format, settled, True, len(piece), transaction)
             self.session.send_or_wait(self, head, piece, left == 0)
 
     def delivery_sent(self) -> None:

@@ -17,7 +17,15 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.frame_codec import DispositionFields, read_transfer
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import ConnectionViolation, Error, Outcome, SessionViolation
+from twinbus.amqp.outcomes import (
+    ConnectionViolation,
+    Declared,
+    DeliveryState,
+    Error,
+    Outcome,
+    SessionViolation,
+    TransactionalState,
+)
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -92,15 +100,16 @@ class Session:
     def attach_sender(
         self,
         name: str,
-        target: Target | str,
+        target: Target | Coordinator | str,
         *,
         source: Source | str | None = None,
         snd_settle_mode: int = 2,
+        properties: Fields | None = None,
     ) -> SendingLink:
         """Request a link to send to `target`; Attached or LinkRefused follows."""
         link = SendingLink(self, name, self._free_handle(), LinkState.ATTACHING)
         link.snd_settle_mode = snd_settle_mode
-        self._attach(link, _source(source or name), _target(target), None)
+        self._attach(link, _source(source or name), _target(target), properties)
         return link
 
     def attach_receiver(
@@ -166,7 +175,7 @@ class Session:
             )
         )
 
-    def dispose(self, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool) -> None:
+    def dispose(self, role: LinkRole, first: int, last: int, outcome: DeliveryState | None, settled: bool) -> None:
         if not self.ended:
             self.connection.outbox.dispose(self.channel, role, first, last, outcome, settled)
 
@@ -216,7 +225,8 @@ class Session:
 
     def handle_transfer(self, buffer: bytes, at: int, end: int, events: list[Event]) -> None:
         """Handle a transfer frame: its list starts at `at`, its payload ends at `end`."""
-        handle, delivery_id, tag, message_format, settled, more, aborted, start = read_transfer(buffer, at, end)
+        fields = read_transfer(buffer, at, end)
+        handle, delivery_id, tag, message_format, settled, more, aborted, start, transaction = fields
         self._next_incoming_id = (self._next_incoming_id + 1) & SERIAL_MASK
         self._window_left -= 1
         if self._window_left * 2 <= self._window:
@@ -225,7 +235,9 @@ class Session:
         if isinstance(link, ReceivingLink):
             if link.attached or link.state is LinkState.REQUESTED:
                 payload = buffer[start:end]
-                link.handle_transfer(delivery_id, tag, message_format, settled, more, aborted, payload, events)
+                link.handle_transfer(
+                    delivery_id, tag, message_format, settled, more, aborted, payload, transaction, events
+                )
         elif link is not None:
             raise SessionViolation("amqp:not-allowed", "transfer on a link on which this side sends")
 
@@ -275,8 +287,9 @@ class Session:
             link = self.unsettled[delivery_id]
             tag = link.forget(delivery_id) if received.settled else link.unsettled[delivery_id]
             found.setdefault(link, []).append((delivery_id, tag))
+        outcome, transaction = _parts(received.outcome)
         for link, deliveries in found.items():
-            events.append(DispositionArrived(link, deliveries, received.outcome, received.settled))
+            events.append(DispositionArrived(link, deliveries, outcome, received.settled, transaction))
             link.raise_limit(events)
 
     def handle_end(self, end: End, events: list[Event]) -> None:
@@ -293,7 +306,9 @@ class Session:
             link = self.awaiting.pop(delivery_id)
             link.awaiting.discard(delivery_id)
             found.setdefault(link, []).append((delivery_id, b""))
-        events.extend(DispositionArrived(link, ids, received.outcome, received.settled) for link, ids in found.items())
+        outcome, transaction = _parts(received.outcome)
+        for link, deliveries in found.items():
+            events.append(DispositionArrived(link, deliveries, outcome, received.settled, transaction))
 
     def _handle_flow(self, flow: Flow, events: list[Event]) -> None:
         # A peer that has not seen our begin gives no id; ours start at 0.
@@ -328,10 +343,7 @@ class Session:
         self.connection.account.charge(cost)
         link.handle_attach(attach)
         if ours is None:
-            if isinstance(attach.target, Coordinator):
-                link.refuse(Error("amqp:not-implemented", "transactions are not offered"))
-            else:
-                events.append(AttachRequested(link))
+            events.append(AttachRequested(link))
         elif link.attached:
             events.append(Attached(link))
 
@@ -354,7 +366,7 @@ class Session:
         elif not link.refused:
             events.append(Detached(link, detach.error, detach.closed))
 
-    def _attach(self, link: Link, source: Source, target: Target, properties: Fields | None) -> None:
+    def _attach(self, link: Link, source: Source, target: Target | Coordinator, properties: Fields | None) -> None:
         self._register(link)
         self._attaching[link.name, link.role] = link
         link.begin_attach(source, target, properties)
@@ -387,5 +399,16 @@ def _source(given: Source | str) -> Source:
     return Source(given) if isinstance(given, str) else given
 
 
-def _target(given: Target | str) -> Target:
+def _target(given: Target | Coordinator | str) -> Target | Coordinator:
     return Target(given) if isinstance(given, str) else given
+
+
+def _parts(state: DeliveryState | None) -> tuple[Outcome | None, bytes | None]:
+    """The outcome in a state, and the transaction it belongs to."""
+    match state:
+        case TransactionalState(txn_id, outcome):
+            return outcome, txn_id
+        case Declared(txn_id):
+            return None, txn_id
+        case _:
+            return state, None

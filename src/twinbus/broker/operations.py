@@ -113,6 +113,12 @@ class Settled(NamedTuple):
 # --- notices ---
 
 
+class TransactionTimedOut(NamedTuple):
+    """A transaction took too long, and was rolled back."""
+
+    transaction: int
+
+
 class ReceiverDrained(NamedTuple):
     """The receiver's credit is used up or given back; it must grant again to get more."""
 

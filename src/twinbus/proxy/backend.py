@@ -13,7 +13,10 @@ from twinbus.broker.operations import (
     Done,
     Refused,
     SenderOpened,
+    Settled,
+    SettlementOutcome,
 )
+from twinbus.errors import NotAllowed
 from twinbus.proxy.relay import Relay
 from twinbus.proxy.schedules import CANCEL, SCHEDULE
 
@@ -82,6 +85,39 @@ class ProxyBackend:
     def unwritten_bytes(self) -> int:
         return self._sends.unwritten_bytes
 
+    def begin_transaction(
+        self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        on_reply(Refused(NotAllowed("transactions are not offered here")))
+
+    def enlist_send(
+        self,
+        transaction: int,
+        path: str,
+        via: str | None,
+        transfer: ReadTransfer,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None:
+        on_reply(Refused(NotAllowed("transactions are not offered here")))
+
+    def enlist_settlement(
+        self,
+        transaction: int,
+        receiver: int,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None],
+    ) -> None:
+        on_reply(Refused(NotAllowed("transactions are not offered here")))
+
+    def end_transaction(
+        self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        on_reply(Done())
+
     def request(
         self,
         path: str,
@@ -90,6 +126,7 @@ class ProxyBackend:
         holder: int | None,
         now_ms: int,
         on_response: Callable[[bytes], None],
+        transaction: int | None = None,
     ) -> None:
         """What is scheduled is sent; the rest is the primary's."""
         operation = request.operation_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import weakref
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.frame_codec import read_transfer
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED
+from twinbus.amqp.outcomes import ACCEPTED, RELEASED, TransactionalState
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -181,22 +182,57 @@ def test_a_transfer_against_the_direction_of_its_link_ends_the_session() -> None
     only(wire.say(message(1), 0, b"m"), SessionEnded)
 
 
-def test_transactions_are_refused() -> None:
+def test_a_link_to_a_coordinator_is_accepted_with_that_as_its_target() -> None:
     wire = opened()
     begin(wire)
-    assert wire.say(Attach("tx", 0, LinkRole.SENDER, source=Source(), target=Coordinator())) == []
-    attach, detach = wire.heard_bodies()
-    assert attach.target is None
-    assert detach.error.condition == "amqp:not-implemented"
+    requested = only(wire.say(Attach("tx", 0, LinkRole.SENDER, source=Source(), target=Coordinator())), AttachRequested)
+    requested.link.accept()
+    [attach] = wire.heard_bodies()
+    assert attach.target == Coordinator()
 
 
 @pytest.mark.parametrize("descriptor", [b"\x53\x34", b"\xa3\x1damqp:transactional-state:list"])
-def test_a_message_of_a_transaction_is_refused_and_not_just_stored(descriptor: bytes) -> None:
+def test_a_transfer_says_to_which_transaction_it_belongs(descriptor: bytes) -> None:
     state = b"\x00" + descriptor + b"\xc0\x04\x01\xa0\x01x"
     fields = b"\x08" + b"\x43\x43\xa0\x01t\x43\x42\x42\x40" + state
     frame = b"\xc0" + bytes([len(fields)]) + fields
-    with pytest.raises(DecodeError, match="transactions are not offered"):
+    assert read_transfer(frame, 0, len(frame))[8] == b"x"
+
+
+@pytest.mark.parametrize("txn_id", [b"\xa1\x01x", b"\xb0\x00\x00\x01\x01" + 257 * b"x"])
+def test_the_id_of_a_transaction_is_binary_and_short(txn_id: bytes) -> None:
+    state = b"\x00\x53\x34\xd0" + struct.pack(">II", len(txn_id) + 4, 1) + txn_id
+    fields = b"\x43\x43\xa0\x01t\x43\x42\x42\x40" + state
+    frame = b"\xd0" + struct.pack(">II", len(fields) + 4, 8) + fields
+    with pytest.raises(DecodeError):
         read_transfer(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("txn_id", [b"12345678", 200 * b"x"])
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_what_is_sent_in_a_transaction_says_so_in_its_first_frame(txn_id: bytes, size: int) -> None:
+    ours, theirs = opened(), opened()
+    for wire in (ours, theirs):
+        begin(wire)
+    link = attach_sending(ours)
+    attach_receiving(theirs)
+    ours.connection.take_output()
+    link.send(size * b"m", tag=b"t", message_format=7, transaction=txn_id)
+    arrived = only(theirs.connection.receive(ours.connection.take_output(), 0), TransferArrived)
+    assert (arrived.payload, arrived.tag, arrived.message_format, arrived.transaction) == (size * b"m", b"t", 7, txn_id)
+
+
+def test_an_outcome_says_to_which_transaction_it_belongs() -> None:
+    wire = opened()
+    begin(wire)
+    link = attach_sending(wire)
+    sent = link.send(b"m", tag=b"a")
+    state = TransactionalState(b"x", RELEASED)
+    assert wire.say(Disposition(LinkRole.RECEIVER, sent, state=state)) == [
+        DispositionArrived(link, [(sent, b"a")], RELEASED, False, b"x")
+    ]
+    link.settle(sent, sent, state)
+    assert wire.heard_bodies()[-1].state == state
 
 
 def test_a_range_of_dispositions_spans_the_links_of_a_session() -> None:

@@ -311,6 +311,30 @@ class ReceiveDeferred(Command[MessagesFound]):
 
 
 @dataclass(frozen=True, slots=True)
+class BeginTransaction(Command[Done]):
+    transaction: int
+    """Chosen by the asker, unique among all transactions of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist(Command[R_co]):
+    """Do something as a part of a transaction: it is checked now, and happens if the transaction is committed."""
+
+    transaction: int
+    work: Command[R_co]
+    via: str | None = None
+    """The entity whose transaction it is; None: that of the work itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction(Command[Done]):
+    """Do everything that belongs to a transaction, or nothing of it."""
+
+    transaction: int
+    commits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick(Command[Never]):
     """Time has passed: end locks, expire messages, wake scheduled ones."""
 

@@ -24,6 +24,8 @@ from twinbus.broker.core.commands import (
     CreateRule,
     CreateSubscription,
     CreateTopic,
+    EndTransaction,
+    Enlist,
     SendMessages,
     SetSessionState,
     SettleMessages,
@@ -148,6 +150,8 @@ class CommitGate:
         if refusal is None:
             self._carry_on(self.machine.apply(command, now_ms, request_id))
         else:
+            if isinstance(command, EndTransaction):  # what cannot be committed is over all the same
+                self.machine.transactions.roll_back(command.transaction)
             self._send(AddressedReply(request_id, Refused(refusal)))
 
     def _send(self, sent: AddressedReply | Notice) -> None:
@@ -291,6 +295,10 @@ class CommitGate:
         match command:
             case SendMessages() | SetSessionState() | CreateRule():
                 return True
+            case Enlist(work=work):
+                return self._stores_more(work)
+            case EndTransaction(transaction, commits):
+                return commits and self.machine.transactions.stores_more(transaction)
             case CreateQueue(path) | CreateTopic(path):
                 return self.machine.registry.get(path) is None
             case CreateSubscription(topic, name):

@@ -198,13 +198,23 @@ def _lend_deferred(
 def _cancel(
     command: CancelScheduled, request_id: int, entity: MessagingEntity, rows: list[MessageRow], step: Step
 ) -> None:
+    cancel(entity, scheduled_rows(command.sequences, rows), step)
+    step.reply_to(request_id, Done())
+
+
+def scheduled_rows(sequences: tuple[int, ...], rows: list[MessageRow]) -> list[MessageRow]:
+    """The scheduled messages with these sequences; raises `MessageNotFound` if one of them is not there."""
     # In a topic a large send waits for its turn in the same state, though it was not scheduled: due at once.
     scheduled = [row for row in rows if row.state is MessageState.SCHEDULED and row.due_at_ms]
-    _check_all_found(command.sequences, scheduled, "scheduled")
+    _check_all_found(sequences, scheduled, "scheduled")
+    return scheduled
+
+
+def cancel(entity: MessagingEntity, scheduled: list[MessageRow], step: Step) -> None:
+    """Remove scheduled messages before their time."""
     for row in scheduled:
         entity.remove(row, step)
     entity.record(MessageEventKind.UNSCHEDULED, scheduled, step)
-    step.reply_to(request_id, Done())
 
 
 def _check_all_found(asked: tuple[int, ...], found: list[MessageRow], state: str) -> None:

@@ -14,9 +14,12 @@ from twinbus.broker.core.administration import Administration
 from twinbus.broker.core.commands import (
     AcceptSession,
     AdminCommand,
+    BeginTransaction,
     CancelScheduled,
     CloseReceiver,
     Command,
+    EndTransaction,
+    Enlist,
     FindEntity,
     GetSessionState,
     Grant,
@@ -36,9 +39,10 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.lookups import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
-from twinbus.broker.core.registry import Registry, as_queue, as_session_queue
+from twinbus.broker.core.registry import Registry, as_queue, as_session_queue, check_sendable
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
-from twinbus.broker.entities.entity import CopyDelays, MessagingEntity
+from twinbus.broker.core.transactions import Transactions
+from twinbus.broker.entities.entity import CopyDelays, MessagingEntity, earlier
 from twinbus.broker.entities.forwarding import HOP_WORK
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
@@ -88,6 +92,7 @@ class NamespaceMachine:
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._lookups = Lookups(self.registry.context)
+        self.transactions = Transactions(self.registry)
         self._timers: DueTimes[int] = DueTimes()
         self._unconfirmed: deque[tuple[int, tuple[MessagingEntity, ...]]] = deque()
         self._touched: dict[int, MessagingEntity] = {}
@@ -106,7 +111,7 @@ class NamespaceMachine:
 
     def next_wake_ms(self) -> int | None:
         """When to apply the next `Tick`; None: not before something else happens."""
-        return self._timers.next_ms()
+        return earlier(self._timers.next_ms(), self.transactions.next_wake_ms())
 
     def hold_copies(self, is_paused: bool) -> None:
         """Pause or resume the distribution of messages that are stored in topics: copies need disk space."""
@@ -117,7 +122,8 @@ class NamespaceMachine:
     def is_reading(self, request: ReadRequest) -> bool:
         """Whether the answer to this read is still awaited; after a rebuild, one from before is not."""
         entity = self.registry.by_id(request.entity_id)
-        return self._lookups.is_reading(request) or (entity is not None and entity.recent.is_reading(request))
+        is_asked_for = self._lookups.is_reading(request) or self.transactions.is_reading(request)
+        return is_asked_for or (entity is not None and entity.recent.is_reading(request))
 
     def apply(
         self, command: Command[object] | Committed | Read | ReadFailed, now_ms: int, request_id: int = NOBODY
@@ -191,10 +197,8 @@ class NamespaceMachine:
 
     def _find_sendable(self, path: str, step: Step) -> Queue | Topic:
         entity = self._find(path, step)
-        if isinstance(entity, Queue) and entity.dead_letter is None:
-            raise NotAllowed(f"'{path}' is a dead-letter queue: it cannot be sent to")
+        check_sendable(entity, path)
         assert isinstance(entity, Queue | Topic)
-        entity.check_sendable()
         return entity
 
     # --- receivers ---
@@ -300,6 +304,8 @@ class NamespaceMachine:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
             self._lookups.resume(entity, read, now_ms, step)
+        elif self.transactions.is_reading(read.request):
+            self.transactions.resume(read, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
@@ -313,7 +319,10 @@ class NamespaceMachine:
         entity_id = failed.request.entity_id
         entity = self.registry.by_id(entity_id)
         if entity is None:
-            self._lookups.refuse(entity_id, EntityNotFound("The messaging entity was deleted."), step)
+            gone = EntityNotFound("The messaging entity was deleted.")
+            self._lookups.refuse(entity_id, gone, step)
+            if self.transactions.is_reading(failed.request):
+                self.transactions.refuse(failed.request, gone, step)
             return
         self._touch(entity)
         entity.recent.read_ended(failed.request)
@@ -326,10 +335,24 @@ class NamespaceMachine:
             if entity.duplicates is not None:
                 entity.duplicates.refuse(error, step)
             self._lookups.refuse(entity_id, error, step)
+            if self.transactions.is_reading(failed.request):
+                self.transactions.refuse(failed.request, error, step)
+
+    # --- transactions ---
+
+    def _begin_transaction(self, command: BeginTransaction, now_ms: int, step: Step) -> None:
+        self.transactions.begin(command.transaction, step)
+
+    def _enlist(self, command: Enlist[object], now_ms: int, step: Step) -> None:
+        self.transactions.enlist(command, now_ms, step)
+
+    def _end_transaction(self, command: EndTransaction, now_ms: int, step: Step) -> None:
+        self.transactions.end(command.transaction, now_ms, step, commits=command.commits)
 
     # --- time and the store ---
 
     def _tick(self, command: Tick, now_ms: int, step: Step) -> None:
+        self.transactions.take_ended(now_ms, step)
         for entity_id in self._timers.take_due(now_ms):
             entity = self.registry.by_id(entity_id)
             if entity is not None:
@@ -376,6 +399,9 @@ class NamespaceMachine:
         AcceptSession: _accept_session,
         RenewSessionLock: _renew_session,
         SetSessionState: _set_state,
+        BeginTransaction: _begin_transaction,
+        Enlist: _enlist,
+        EndTransaction: _end_transaction,
         Tick: _tick,
         Committed: _commit,
         RowsRead: _read,

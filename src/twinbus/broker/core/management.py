@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from twinbus.amqp.encoding import Array
 from twinbus.amqp.types import Int, Timestamp, UInt
 from twinbus.broker.core.commands import (
     CancelScheduled,
+    Command,
     CreateRule,
     DeleteRule,
+    Enlist,
     GetSessionState,
     ListRules,
     ListSessions,
@@ -57,7 +59,7 @@ from twinbus.broker.operations import (
     Refused,
     Settled,
 )
-from twinbus.errors import AmqpError, ArgumentError, InternalError
+from twinbus.errors import AmqpError, ArgumentError, InternalError, NotAllowed
 
 _TIMESTAMP_CODE, _STRING_CODE = 0x83, 0xB1
 _ANY_TIME_MS = 253_402_300_800_000
@@ -115,6 +117,31 @@ def command_for(
             return ListRules(path, skip, min(top, LIST_LENGTH_MAX))
         case _:
             raise ArgumentError(f"'{request.operation}' is not an operation of '{path}'")
+
+
+def in_transaction(command: RequestCommand, transaction: int) -> Command[Reply]:
+    """The command as a part of a transaction; raises `NotAllowed` for what cannot be.
+
+    What only looks at messages, or locks them, is done at once and is not undone.
+    """
+    match command:
+        case SendMessages() | SettleMessages() | SetSessionState() | CancelScheduled():
+            return Enlist(transaction, command)
+        case ReceiveDeferred(mode=ReceiveMode.RECEIVE_AND_DELETE):
+            raise NotAllowed("nothing is received in a transaction: lock the message, and complete it in one")
+        case CreateRule() | DeleteRule() | ListRules():
+            raise NotAllowed("rules are not managed in a transaction")
+        case (
+            RenewMessageLocks()
+            | PeekMessages()
+            | ReceiveDeferred()
+            | RenewSessionLock()
+            | GetSessionState()
+            | ListSessions()
+        ):
+            return command
+        case _:
+            assert_never(command)
 
 
 def response_for(request: Request, reply: Reply) -> bytes:

@@ -9,11 +9,14 @@ from typing import assert_never
 
 from twinbus.broker.core.commands import (
     AcceptSession,
+    BeginTransaction,
     CancelScheduled,
     CloseReceiver,
     Command,
     CreateRule,
     DeleteRule,
+    EndTransaction,
+    Enlist,
     FindEntity,
     GetSessionState,
     Grant,
@@ -34,9 +37,9 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.delivery_format import encode_delivery
-from twinbus.broker.core.management import command_for, response_for
+from twinbus.broker.core.management import command_for, in_transaction, response_for
 from twinbus.broker.core.replies import Delivery, Forwarded, MessagesFound, Notice, Reply
-from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReadTransfer, ReceiverNotice
+from twinbus.broker.links.backend import EncodedDelivery, LinkNotice, PeerLink, ReadTransfer
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import Arrival, MessageReader
 from twinbus.broker.operations import (
@@ -49,6 +52,7 @@ from twinbus.broker.operations import (
     SessionAccepted,
     Settled,
     SettlementOutcome,
+    TransactionTimedOut,
 )
 from twinbus.broker.ops.meter import Meter, Metered
 
@@ -60,23 +64,25 @@ class NamespaceBackend:
     """Implements `Backend`."""
 
     def __init__(
-        self, gate: CommitGate, messages: MessageReader, meter: Meter, notify: Callable[[ReceiverNotice], None]
+        self, gate: CommitGate, messages: MessageReader, meter: Meter, notify: Callable[[LinkNotice], None]
     ) -> None:
-        """`notify` takes deliveries and what else receivers have to know."""
+        """`notify` takes deliveries and what else links have to know."""
         self._gate = gate
         self._messages = messages
         self._meter = meter
-        self._notify_receiver = notify
+        self._notify_links = notify
 
     def notify(self, notice: Notice) -> None:
         """Pass on what the machine says without being asked."""
         if isinstance(notice, Delivery):  # not a case: most notices are deliveries, and a pattern takes longer
             receiver, row, token, until_ms = notice
-            self._notify_receiver(EncodedDelivery(receiver, encode_delivery(row, token, until_ms), token))
+            self._notify_links(EncodedDelivery(receiver, encode_delivery(row, token, until_ms), token))
             return
         match notice:
             case ReceiverDrained() | ReceiverLost():
-                self._notify_receiver(notice)
+                self._notify_links(notice)
+            case TransactionTimedOut():
+                self._notify_links(notice)
             case Forwarded(path, size):
                 self._meter.count(Metered.FORWARD, path, size)
             case _:
@@ -181,6 +187,41 @@ class NamespaceBackend:
         else:
             self._gate.ask(command, now_ms, on_reply)
 
+    # --- transactions ---
+
+    def begin_transaction(
+        self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        self._gate.ask(BeginTransaction(transaction), now_ms, on_reply)
+
+    def enlist_send(
+        self,
+        transaction: int,
+        path: str,
+        via: str | None,
+        transfer: ReadTransfer,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None:
+        self._gate.ask(Enlist(transaction, SendMessages(path, transfer.arrivals), via), now_ms, on_reply)
+
+    def enlist_settlement(
+        self,
+        transaction: int,
+        receiver: int,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None],
+    ) -> None:
+        self._gate.ask(Enlist(transaction, SettleMessages(path, tokens, outcome)), now_ms, on_reply)
+
+    def end_transaction(
+        self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        self._gate.ask(EndTransaction(transaction, commits), now_ms, on_reply)
+
     # --- requests ---
 
     def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
@@ -194,6 +235,7 @@ class NamespaceBackend:
         holder: int | None,
         now_ms: int,
         on_response: Callable[[bytes], None],
+        transaction: int | None = None,
     ) -> None:
         command = command_for(request, path, holder, self._messages.read)
 
@@ -201,7 +243,7 @@ class NamespaceBackend:
             on_response(response_for(request, reply))
             self._count(command, reply)
 
-        asked: Command[Reply] = command
+        asked: Command[Reply] = command if transaction is None else in_transaction(command, transaction)
         self._gate.ask(asked, now_ms, respond)
 
     def pause_connection(self, connection: int) -> None:

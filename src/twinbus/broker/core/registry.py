@@ -64,6 +64,13 @@ def as_session_queue(entity: MessagingEntity) -> SessionQueue:
     return queue
 
 
+def check_sendable(entity: MessagingEntity, path: str) -> None:
+    """Raise a `NamespaceError` if nothing can be sent to an entity."""
+    if isinstance(entity, Queue) and entity.dead_letter is None:
+        raise NotAllowed(f"'{path}' is a dead-letter queue: it cannot be sent to")
+    entity.check_sendable()
+
+
 class Registry:
     """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
@@ -203,6 +210,12 @@ class Registry:
     def by_id(self, entity_id: int) -> MessagingEntity | None:
         """The entity, or None if it was deleted meanwhile."""
         return self._by_id.get(entity_id)
+
+    def top_level(self, entity: MessagingEntity) -> MessagingEntity:
+        """The queue or topic that an entity is, or belongs to."""
+        while entity.row.parent_id is not None:
+            entity = self._by_id[entity.row.parent_id]
+        return entity
 
     def all(self) -> Iterable[MessagingEntity]:
         return self._by_id.values()

@@ -15,6 +15,7 @@ from twinbus.broker.operations import (
     SenderOpened,
     SessionAccepted,
     Settled,
+    TransactionTimedOut,
 )
 from twinbus.broker.store.api import Change, MessageRow, ReadRequest
 
@@ -144,7 +145,7 @@ Reply = (
 )
 """The answer to a command."""
 
-Notice = Delivery | ReceiverDrained | ReceiverLost | Forwarded
+Notice = Delivery | ReceiverDrained | ReceiverLost | Forwarded | TransactionTimedOut
 """What a namespace says without being asked."""
 
 NOBODY = 0

@@ -69,9 +69,9 @@ class DuplicateDetector:
         while self._pending and self._pending[0].known is not None:
             yield self._pending.popleft()
 
-    def new_ones(self, pending: PendingSend, keys: tuple[str, ...]) -> list[bool]:
-        """For each key whether it is new; one that appears twice is new once."""
-        seen = set(pending.known or ()) | {key for key in keys if key in self._accepted}
+    def new_ones(self, known: frozenset[str] | None, keys: tuple[str, ...]) -> list[bool]:
+        """For each key whether it is new; one that appears twice is new once. `known` are those that are on disk."""
+        seen = set(known or ()) | {key for key in keys if key in self._accepted}
         found = []
         for key in keys:
             found.append(key not in seen)

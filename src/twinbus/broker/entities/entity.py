@@ -66,6 +66,10 @@ class EntityContext:
     """The last change set that is known to be durable."""
 
 
+NumberedArrival = tuple[int, Arrival]
+"""A message and its sequence."""
+
+
 class HopCount(NamedTuple):
     """How often a message was forwarded."""
 
@@ -158,6 +162,20 @@ class MessagingEntity(ABC):
         """Number and store messages, all or none; returns their sequences."""
 
     @abstractmethod
+    def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
+        """Raise a `NamespaceError` if these messages are not for this entity, or it has no space for them."""
+
+    @abstractmethod
+    def prepare_send(
+        self, arrivals: tuple[Arrival, ...], reserved: Sequence[NumberedArrival], now_ms: int, step: Step
+    ) -> Callable[[], object]:
+        """Check whether messages can be stored, all of them; the result stores them, in this step, and cannot fail.
+
+        `reserved` are scheduled messages that have their sequences already. If it raises, nothing changed but that
+        sequences are skipped.
+        """
+
+    @abstractmethod
     def accept_forwarded(self, arrival: Arrival, row: MessageRow, hop_count: HopCount, now_ms: int, step: Step) -> None:
         """Store a message that another entity, where it was `row`, forwards here; if it raises, nothing changed."""
 
@@ -199,7 +217,7 @@ class MessagingEntity(ABC):
         assert self.duplicates is not None
         now_ms = pending.request.now_ms
         arrivals, keys = pending.command.arrivals, self.keys_of(pending.command.arrivals)
-        is_new = self.duplicates.new_ones(pending, keys)
+        is_new = self.duplicates.new_ones(pending.known, keys)
         chosen = [number for number, arrival in enumerate(arrivals) if is_new[number] or arrival.is_ping]
         stored = iter(self.send(tuple([arrivals[number] for number in chosen]), now_ms, step))
         with_reason = tuple([keys[number] for number in chosen if not arrivals[number].is_ping])
@@ -214,6 +232,34 @@ class MessagingEntity(ABC):
         if len(with_reason) < len(real):
             self.count_sequences(step)
         return tuple(sequences)
+
+    def prepare_new(
+        self,
+        arrivals: tuple[Arrival, ...],
+        reserved: Sequence[NumberedArrival],
+        known: frozenset[str],
+        now_ms: int,
+        step: Step,
+    ) -> Callable[[], object]:
+        """As `prepare_send`, without messages that are duplicates; `known` are those of their keys that are stored."""
+        assert self.duplicates is not None
+        every = (*arrivals, *[arrival for _, arrival in reserved])
+        keys = self.keys_of(every)
+        is_new = self.duplicates.new_ones(known, keys)
+        count = len(arrivals)
+        chosen = tuple([one for one, new in zip(arrivals, is_new, strict=False) if new or one.is_ping])
+        scheduled = [one for one, new in zip(reserved, is_new[count:], strict=True) if new]
+        store = self.prepare_send(chosen, scheduled, now_ms, step)
+        remembered = tuple([key for key, one, new in zip(keys, every, is_new, strict=True) if new and not one.is_ping])
+        dropped = [one for one, new in zip(every, is_new, strict=True) if not (new or one.is_ping)]
+
+        def store_new() -> None:
+            store()
+            self.record_duplicates(dropped, step)
+            if remembered:
+                self.remember_ids(remembered, now_ms, step)
+
+        return store_new
 
     def record(
         self, what: MessageEventKind, rows: Sequence[MessageRow], step: Step, cause: str = "", reason: str = ""

@@ -194,7 +194,7 @@ class Forwarder:
         assert target.duplicates is not None
         keys = target.keys_of(transfer.arrivals)
         source.remove(row, step)
-        if not target.duplicates.new_ones(pending, keys)[0]:
+        if not target.duplicates.new_ones(pending.known, keys)[0]:
             self._record_forwarded(source, row, step)
             target.record_duplicates(transfer.arrivals, step)
         elif self._forward_now(source, row, hop_count_of(row, is_dead=source.dead_letter is None), now_ms, step):

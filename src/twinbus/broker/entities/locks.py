@@ -16,7 +16,7 @@ LOCK_COST_BYTES = 1_000
 
 
 class MessageLock:
-    __slots__ = ("receiver", "row", "token", "until_ms")
+    __slots__ = ("receiver", "row", "token", "transaction", "until_ms")
 
     def __init__(self, row: MessageRow, token: bytes, until_ms: int, receiver: Receiver | None) -> None:
         self.row = row
@@ -24,6 +24,8 @@ class MessageLock:
         self.until_ms = until_ms
         self.receiver = receiver
         """The receiver that holds it; None for a deferred message."""
+        self.transaction: int | None = None
+        """The transaction that settles the message if it is committed; None: none."""
 
 
 class MessageLocks:

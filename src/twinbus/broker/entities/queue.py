@@ -8,6 +8,7 @@ A dead-letter queue is a queue too; it has no dead-letter queue of its own, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from twinbus.broker.core.message_events import Cause, MessageEventKind
@@ -18,6 +19,7 @@ from twinbus.broker.entities.entity import (
     EntityContext,
     HopCount,
     MessagingEntity,
+    NumberedArrival,
     earlier,
     expiry,
     hop_count_of,
@@ -141,6 +143,25 @@ class Queue(MessagingEntity):
         if not arrivals:
             return ()
         self.check_acceptable(arrivals)
+        return self._store(arrivals, now_ms, step)
+
+    def prepare_send(
+        self, arrivals: tuple[Arrival, ...], reserved: Sequence[NumberedArrival], now_ms: int, step: Step
+    ) -> Callable[[], object]:
+        self.check_acceptable((*arrivals, *[arrival for _, arrival in reserved]))
+
+        def store() -> None:
+            if arrivals:
+                self._store(arrivals, now_ms, step)
+            rows = tuple([self._reserved_row(sequence, arrival, now_ms) for sequence, arrival in reserved])
+            if rows:
+                self.insert(rows, step)
+                self.record(MessageEventKind.STORED, rows, step)
+                self.count_sequences(step)
+
+        return store
+
+    def _store(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         if self.destination is not None:
             return self._context.forwarder.send(self, arrivals, now_ms, step)
         rows = tuple([self.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
@@ -193,6 +214,19 @@ class Queue(MessagingEntity):
             arrival.session_id,
             None,
             arrival.payload,
+        )
+
+    def _reserved_row(self, sequence: int, arrival: Arrival, now_ms: int) -> MessageRow:
+        """A scheduled message with a sequence that it got before. It stays scheduled even if it is due by now:
+        others may have higher sequences already.
+        """
+        row = self.row_of(arrival._replace(due_at_ms=None), now_ms)
+        return row._replace(
+            sequence=sequence,
+            enqueue_sequence=sequence,
+            state=_SCHEDULED,
+            expires_at_ms=None,
+            due_at_ms=arrival.due_at_ms,
         )
 
     # --- committed ---

@@ -371,11 +371,24 @@ class SessionQueue(Queue):
 
     def set_state(self, name: str, state: bytes | None, now_ms: int, step: Step, *, holder: int | None = None) -> None:
         """Set the state of a session that is locked, by this receiver if one is given."""
+        self.check_state(name, state, now_ms, holder=holder)
+        self.write_state(name, state, now_ms, step)
+
+    def check_state(
+        self, name: str, state: bytes | None, now_ms: int, *, holder: int | None = None, more_bytes: int = 0
+    ) -> int:
+        """The bytes that a state takes; raises unless it can be set, beside `more_bytes` of others."""
         self.check_locked(name, now_ms, holder)
-        if state is not None:  # messages do not count: a full queue must allow states, to be emptied
-            size_bytes = state_size(name, state)
-            self.states.check(self.row.path, state, size_bytes, self.size_bytes_max)
-            self.states.write(step.number, size_bytes)
+        if state is None:
+            return 0
+        size_bytes = state_size(name, state)  # messages do not count: a full queue must allow states, to be emptied
+        self.states.check(self.row.path, state, size_bytes + more_bytes, self.size_bytes_max)
+        return size_bytes
+
+    def write_state(self, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
+        """Set a state that was found acceptable."""
+        if state is not None:
+            self.states.write(step.number, state_size(name, state))
         step.changes.append(PutSessionState(self.entity_id, name, state, now_ms))
         self._on_commit(step)
         self.unwritten_states[name] = step.number

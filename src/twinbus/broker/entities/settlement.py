@@ -5,7 +5,7 @@ A message is removed, returns to its queue, is deferred, or moves to the dead-le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.replies import Step
@@ -34,37 +34,73 @@ if TYPE_CHECKING:
 _ACTIVE, _DEFERRED, _ = MessageState  # an enum looks its members up at every mention, and these run per message
 
 DELIVERED_TOO_OFTEN, TOO_OLD = "MaxDeliveryCountExceeded", "TTLExpiredException"
+IN_TRANSACTION = "the message is settled by a transaction that has not ended yet"
 LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
+
+
+class SettleableLocks(NamedTuple):
+    locks: list[MessageLock]
+    failures: dict[bytes, NamespaceError]
+    """Tokens of which the messages cannot be settled, with the reason."""
+    grown_bytes: int
+    """By how much the queue will grow."""
 
 
 def settle(
     queue: Queue, tokens: tuple[bytes, ...], outcome: SettlementOutcome, now_ms: int, step: Step
 ) -> dict[bytes, NamespaceError]:
     """Settle the messages of these locks; returns the tokens that failed, with the reason."""
-    if type(outcome) is DeadLetter:
-        outcome = DeadLetter(with_short_reasons(outcome.properties))
+    outcome = with_short_texts(outcome)
+    locks, failures, _ = settleable_locks(queue, tokens, outcome, now_ms)
+    settle_all(queue, locks, outcome, now_ms, step)
+    return failures
+
+
+def with_short_texts(outcome: SettlementOutcome) -> SettlementOutcome:
+    return DeadLetter(with_short_reasons(outcome.properties)) if type(outcome) is DeadLetter else outcome
+
+
+def settleable_locks(
+    queue: Queue,
+    tokens: tuple[bytes, ...],
+    outcome: SettlementOutcome,
+    now_ms: int,
+    transaction: int | None = None,
+    grown_bytes: int = 0,
+) -> SettleableLocks:
+    """The locks of these tokens that can be settled so, by this transaction or outside of all.
+
+    `grown_bytes`: by how much the queue will have grown before.
+    """
     failures: dict[bytes, NamespaceError] = {}
     locks: list[MessageLock] = []
-    grown_bytes = 0
     for token in dict.fromkeys(tokens):  # one that is named twice is settled once
         lock = queue.find_lock(token, now_ms)
         if lock is None:
             failures[token] = LockLost(LOCK_LOST)
+            continue
+        if lock.transaction != transaction:
+            failures[token] = NotAllowed(IN_TRANSACTION)
             continue
         try:
             grown_bytes += 0 if type(outcome) is Complete else _growth(queue, lock.row, outcome, grown_bytes)
         except NamespaceError as error:
             failures[token] = error
         else:
-            queue.locks.end(lock)
-            queue.release_lock(lock)
             locks.append(lock)
+    return SettleableLocks(locks, failures, grown_bytes)
+
+
+def settle_all(queue: Queue, locks: list[MessageLock], outcome: SettlementOutcome, now_ms: int, step: Step) -> None:
+    """Settle messages that can be settled so."""
+    for lock in locks:
+        queue.locks.end(lock)
+        queue.release_lock(lock)
     if type(outcome) is Complete:
         queue.complete([lock.row for lock in locks], step)
     else:
         for lock in locks:
             _settle_one(queue, lock.row, outcome, now_ms, step)
-    return failures
 
 
 def _growth(queue: Queue, row: MessageRow, outcome: SettlementOutcome, grown_bytes: int) -> int:

@@ -8,7 +8,7 @@ messages the rules at the time of their distribution count.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from twinbus.broker.entities.entity import (
     EntityContext,
     HopCount,
     MessagingEntity,
+    NumberedArrival,
     expiry,
     hop_count_of,
     on_time_ms,
@@ -128,12 +129,32 @@ class Topic(MessagingEntity):
     def _send(
         self, arrivals: tuple[Arrival, ...], hop_count: HopCount | None, now_ms: int, step: Step
     ) -> tuple[int, ...]:
+        return self._prepare(arrivals, (), hop_count, now_ms, step)()
+
+    def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
         self.check_sizes(arrivals)
+        self._check_quota(sum([len(each.payload) for each in arrivals if each.due_at_ms is not None]))
+
+    def prepare_send(
+        self, arrivals: tuple[Arrival, ...], reserved: Sequence[NumberedArrival], now_ms: int, step: Step
+    ) -> Callable[[], object]:
+        return self._prepare(arrivals, reserved, None, now_ms, step)
+
+    def _prepare(
+        self,
+        arrivals: tuple[Arrival, ...],
+        reserved: Sequence[NumberedArrival],
+        hop_count: HopCount | None,
+        now_ms: int,
+        step: Step,
+    ) -> Callable[[], tuple[int, ...]]:
+        """Check whether messages can be taken; the result takes them, and returns the sequences of `arrivals`."""
+        self.check_sizes((*arrivals, *[arrival for _, arrival in reserved]))
         first = self._next_sequence
         numbered = list(enumerate([arrival for arrival in arrivals if not arrival.is_ping], first))
         scheduled = [each for each in numbered if _is_scheduled(each[1], now_ms)]
         new = [each for each in numbered if not _is_scheduled(each[1], now_ms)] if scheduled else numbered
-        stored = self._rows(scheduled, now_ms, pending=False)
+        stored = self._rows([*scheduled, *reserved], now_ms, pending=False)
         plans = self._short_plans(new, now_ms, step)
         pending = [] if plans is not None else self._rows(new, now_ms, pending=True)
         self._check_quota(sum(len(row.payload) for row in stored + pending))
@@ -143,6 +164,19 @@ class Topic(MessagingEntity):
         else:
             self._check_room([copy for plan in plans or () for copy in plan.copies])
         self._next_sequence = first + len(numbered)  # before distributing: a forwarded copy may come back here at once
+        return partial(self._take, numbered, stored, pending, plans, hop_count, now_ms, step)
+
+    def _take(
+        self,
+        numbered: list[NumberedArrival],
+        stored: list[MessageRow],
+        pending: list[MessageRow],
+        plans: list[CopyPlan] | None,
+        hop_count: HopCount | None,
+        now_ms: int,
+        step: Step,
+    ) -> tuple[int, ...]:
+        """Store and distribute what was found acceptable."""
         self.record(MessageEventKind.STORED, stored + pending, step)
         if hop_count is not None and hop_count.hops:
             pending = [with_hop_count(row, hop_count) for row in pending]

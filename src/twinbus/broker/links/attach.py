@@ -20,13 +20,18 @@ from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import (
     CBS_ADDRESS,
     SETTLED_BY_SENDER,
+    TRANSFER_DESTINATION,
+    CoordinatorRole,
     OpeningRole,
     ReceiverRole,
     RequesterRole,
     SenderRole,
+    destination_of,
+    group_of,
+    is_coordinator,
     is_management,
     managed_entity,
-    need_of,
+    needs_of,
     path_of,
 )
 from twinbus.broker.links.outcomes import amqp_error
@@ -78,10 +83,12 @@ class AttachHandler:
 
     def _decide(self, link: Link, now_ms: int) -> FaultDecision:
         """Rights come first: a link without them learns nothing of faults, and is not recorded as refused by one."""
-        path = path_of(link)
-        if path.lower() == CBS_ADDRESS:
+        needs = needs_of(link)
+        if not needs:
             return PROCEED
-        self._claims.check(*need_of(link), now_ms)
+        for path, right in needs:
+            self._claims.check(path, right, now_ms)
+        path = needs[-1][0]
         is_sender = isinstance(link, ReceivingLink)
         return self._faults.decide(Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER, path, now_ms)
 
@@ -99,9 +106,12 @@ class AttachHandler:
 
     def _attach(self, link: Link, now_ms: int) -> None:
         try:
+            for needed, right in needs_of(link):
+                self._claims.check(needed, right, now_ms)
+            if is_coordinator(link):
+                self._attach_coordinator(link)
+                return
             path = path_of(link)
-            if path.lower() != CBS_ADDRESS:
-                self._claims.check(*need_of(link), now_ms)
             if isinstance(link, ReceivingLink):
                 self._attach_sender(link, path, now_ms)
             elif isinstance(link, SendingLink):
@@ -121,8 +131,29 @@ class AttachHandler:
         elif is_management(path):
             attached = partial(self._requester_attached, link, RequesterRole(path.lower()))
             self._backend.find_entity(managed_entity(path), self._connection, now_ms, attached)
+        elif (destination := destination_of(link)) is not None:
+            opened = partial(self._via_opened, link, path, destination, now_ms)
+            self._backend.open_sender(path, now_ms, opened)
         else:
-            self._backend.open_sender(path, now_ms, partial(self._sender_opened, link, path))
+            self._backend.open_sender(path, now_ms, partial(self._sender_opened, link, SenderRole(path, path.lower())))
+
+    def _via_opened(
+        self, link: ReceivingLink, via: str, destination: str, now_ms: int, reply: SenderOpened | Refused
+    ) -> None:
+        if isinstance(reply, Refused):
+            self._refuse(link, reply.error)
+        else:
+            role = SenderRole(destination, destination.lower(), via)
+            self._backend.open_sender(destination, now_ms, partial(self._sender_opened, link, role))
+
+    def _attach_coordinator(self, link: Link) -> None:
+        if not isinstance(link, ReceivingLink):
+            raise NotAllowed("a coordinator receives: a link from one cannot be had")
+        group_of(link).has_coordinator = True
+        link.context = CoordinatorRole()
+        link.accept()
+        link.keep_credit = REQUEST_CREDIT
+        self._flush_later()
 
     def _requester_attached(self, link: ReceivingLink, role: RequesterRole, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
@@ -133,13 +164,15 @@ class AttachHandler:
             link.keep_credit = REQUEST_CREDIT
             self._flush_later()
 
-    def _sender_opened(self, link: ReceivingLink, path: str, reply: SenderOpened | Refused) -> None:
+    def _sender_opened(self, link: ReceivingLink, role: SenderRole, reply: SenderOpened | Refused) -> None:
         if isinstance(reply, Refused):
             self._refuse(link, reply.error)
         elif link.is_open:
-            link.context = SenderRole(path, path.lower())
+            link.context = role
+            group_of(link).add(role.via or role.path)
             limit = self._context.limits.message_bytes_max
-            link.accept(max_message_size=min(limit, reply.message_bytes_max or limit))
+            properties = None if role.via is None else {Symbol(TRANSFER_DESTINATION): role.path}
+            link.accept(max_message_size=min(limit, reply.message_bytes_max or limit), properties=properties)
             link.keep_credit = self._context.limits.sender_credit
             self._flush_later()
 
@@ -150,6 +183,7 @@ class AttachHandler:
             link.context = ResponseLink(path.lower(), link)
             link.accept()
             return
+        group_of(link).check_receiver(path)
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         request = requested_session(link)
@@ -189,6 +223,7 @@ class AttachHandler:
 
     def _open(self, link: SendingLink, role: ReceiverRole, now_ms: int) -> None:
         link.context = role
+        group_of(link).add(role.path)
         self._outgoing.open(role, link, now_ms)
         self._take_early_credit(link, now_ms)
         self._flush_later()

@@ -27,6 +27,7 @@ from twinbus.broker.operations import (
     SessionAccepted,
     Settled,
     SettlementOutcome,
+    TransactionTimedOut,
 )
 
 
@@ -56,6 +57,8 @@ class PeerLink(NamedTuple):
 
 
 ReceiverNotice = EncodedDelivery | ReceiverDrained | ReceiverLost
+LinkNotice = ReceiverNotice | TransactionTimedOut
+"""What a back end says without being asked."""
 
 
 class Backend(Protocol):
@@ -139,6 +142,44 @@ class Backend(Protocol):
         on_reply: Callable[[Settled | Refused], None] | None,
     ) -> None: ...
 
+    # --- transactions ---
+    # Their numbers are chosen by links and never reused.
+
+    def begin_transaction(
+        self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None: ...
+
+    def enlist_send(
+        self,
+        transaction: int,
+        path: str,
+        via: str | None,
+        transfer: ReadTransfer,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None:
+        """Check what is sent, and store it, all or none, if the transaction is committed.
+
+        `via`: the entity whose transaction it is to be part of; None: the one that it is sent to.
+        """
+
+    def enlist_settlement(
+        self,
+        transaction: int,
+        receiver: int,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None],
+    ) -> None:
+        """Keep messages for this transaction, and settle them if it is committed."""
+
+    def end_transaction(
+        self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        """Do all that belongs to a transaction, or nothing: that is what `Refused` means, too."""
+
     # --- requests to `<entity>/$management` ---
 
     @property
@@ -156,8 +197,10 @@ class Backend(Protocol):
         holder: int | None,
         now_ms: int,
         on_response: Callable[[bytes], None],
+        transaction: int | None = None,
     ) -> None:
-        """Carry out a request; raises a `NamespaceError` or `AmqpError` if it is not understood.
+        """Carry out a request, if its `transaction` is committed; raises a `NamespaceError` or `AmqpError` if it is not
+        understood.
 
         `holder` is the receiver of the same connection that has the session the request is about; 0: it has none.
         """

@@ -13,16 +13,17 @@ from twinbus.broker.faults.decisions import DelayedActions
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.throttle import Throttle
 from twinbus.broker.limits import TrafficLimits
-from twinbus.broker.links.backend import Backend, ReceiverNotice
+from twinbus.broker.links.backend import Backend, LinkNotice
 from twinbus.broker.links.disk_share import DiskShare
 from twinbus.broker.message import MessageReader
-from twinbus.broker.operations import ReceiverLost
+from twinbus.broker.operations import ReceiverLost, TransactionTimedOut
 from twinbus.broker.ops.meter import Meter
 from twinbus.errors import NamespaceError
 
 if TYPE_CHECKING:
     from twinbus.broker.links.dispatcher import LinkDispatcher
     from twinbus.broker.links.outgoing import OutgoingDeliveries
+    from twinbus.broker.links.transactions import TransactionBook
 
 LOST_AT_ONCE, LOST_EVERY_MS = 500, 10
 """Receivers detached at a time when their entity is gone, and the pause before the next ones."""
@@ -62,6 +63,8 @@ class ConnectionContext:
         """Those that have something to send to their peer."""
         self._receivers: dict[int, tuple[OutgoingDeliveries, SendingLink]] = {}
         self._numbers = count(1)
+        self._transactions: dict[int, TransactionBook] = {}
+        self._transaction_numbers = count(1)
         self._connection_numbers = count(1)
         self._loss_ms = self._losses = 0
         """When the last portion of receivers that lose their entity is detached, and how many are in it."""
@@ -87,8 +90,22 @@ class ConnectionContext:
         if self._on_busy is not None:
             self._on_busy(path, error, self.clock())
 
-    def notify(self, notice: ReceiverNotice) -> None:
-        """Bring a notice to the receiver that it is for, if its connection is still there."""
+    def new_transaction(self, book: TransactionBook) -> int:
+        """A number for one more transaction; `book` hears if it times out."""
+        number = next(self._transaction_numbers)
+        self._transactions[number] = book
+        return number
+
+    def forget_transaction(self, number: int) -> None:
+        self._transactions.pop(number, None)
+
+    def notify(self, notice: LinkNotice) -> None:
+        """Bring a notice to the connection that it is for, if that is still there."""
+        if isinstance(notice, TransactionTimedOut):
+            book = self._transactions.get(notice.transaction)
+            if book is not None:
+                book.timed_out(notice.transaction)
+            return
         if isinstance(notice, ReceiverLost) and self._delays(notice):
             return
         found = self._receivers.get(notice.receiver)

@@ -30,10 +30,18 @@ from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.disk_share import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
-from twinbus.broker.links.link_roles import CBS_ADDRESS, OpeningRole, ReceiverRole, RequesterRole, SenderRole, need_of
+from twinbus.broker.links.link_roles import (
+    CoordinatorRole,
+    OpeningRole,
+    ReceiverRole,
+    RequesterRole,
+    SenderRole,
+    needs_of,
+)
 from twinbus.broker.links.outcomes import amqp_error
 from twinbus.broker.links.outgoing import OutgoingDeliveries
 from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
+from twinbus.broker.links.transactions import TransactionBook
 from twinbus.broker.message import BATCH_FORMAT
 from twinbus.errors import Unauthorized
 
@@ -46,10 +54,13 @@ SMALL_AT_ONCE, SMALL_BYTES = 16, 4 * 1024
 
 
 def outlasts_connection(event: Event) -> bool:
-    """Whether an event counts although the peer is gone: messages that it sent or settled count, requests do not."""
+    """Whether an event counts although the peer is gone: messages that it sent or settled count, requests do not.
+
+    Nor does what belongs to a transaction: that is rolled back.
+    """
     if isinstance(event, TransferArrived):
-        return isinstance(event.link.context, SenderRole)
-    return isinstance(event, DispositionArrived)
+        return isinstance(event.link.context, SenderRole) and event.transaction is None
+    return isinstance(event, DispositionArrived) and event.transaction is None
 
 
 class LinkDispatcher:
@@ -72,11 +83,13 @@ class LinkDispatcher:
         self._incoming = IncomingDeliveries(context, self._faults, self._flush_later)
         self.outgoing = OutgoingDeliveries(context, self._faults, self._flush_later, flush)
         self._claims = ClaimBook()
+        self._transactions = TransactionBook(context, self._number, self._faults, self._incoming, self._flush_later)
         self._nodes = RequestNodes(
             context,
             self._number,
             self._faults,
             self._incoming,
+            self._transactions,
             self._claims,
             self.outgoing.holder_of,
             self._flush_later,
@@ -154,6 +167,7 @@ class LinkDispatcher:
     def close(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
         self._faults.close()
+        self._transactions.close(now_ms)
         self.outgoing.close_all(now_ms)
         for link in [link for session in self._connection.sessions for link in session.links]:
             self._forget(link, now_ms)
@@ -184,10 +198,10 @@ class LinkDispatcher:
         if review_ms is None or review_ms > now_ms:
             return
         for link in [link for session in self._connection.sessions for link in session.links if link.is_open]:
-            path, right = need_of(link)
-            if path.lower() != CBS_ADDRESS and not self._claims.has(path, right, now_ms):
-                self._forget(link, now_ms)
-                link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
+            for path, right in needs_of(link):
+                if link.is_open and not self._claims.has(path, right, now_ms):
+                    self._forget(link, now_ms)
+                    link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
         self._claims.finish_review(now_ms)
 
     # --- links ---
@@ -215,16 +229,23 @@ class LinkDispatcher:
             self._context.backend.close_receiver(role.receiver, now_ms)
         elif isinstance(role, ResponseLink):
             role.close()
+        elif isinstance(role, CoordinatorRole):
+            self._transactions.link_lost(link, now_ms)
 
     # --- messages and requests ---
 
     def _transfer(self, event: TransferArrived, now_ms: int) -> bool:
         """Whether all of it was taken; if not, it has to be taken again."""
         role = event.link.context
-        if type(role) is SenderRole:
+        if type(role) is SenderRole and event.transaction is None:
             return self._incoming.take(event, role, now_ms)
-        if type(role) is RequesterRole:
+        self._incoming.send_gathered(now_ms)  # what was sent before comes first
+        if type(role) is SenderRole:
+            self._transactions.send(event, role, now_ms)
+        elif type(role) is RequesterRole:
             self._nodes.take(event, role.address, now_ms)
+        elif type(role) is CoordinatorRole:
+            self._transactions.control(event, now_ms)
         return True
 
     def _is_little(self, event: TransferArrived) -> bool:
@@ -245,8 +266,12 @@ class LinkDispatcher:
 
     def _disposition(self, event: DispositionArrived, now_ms: int) -> None:
         role = event.link.context
-        if type(role) is ReceiverRole and isinstance(event.link, SendingLink):
+        if type(role) is not ReceiverRole or not isinstance(event.link, SendingLink):
+            return
+        if event.transaction is None:
             self.outgoing.disposition(event, event.link, role, now_ms)
+        else:
+            self._transactions.settle(event, event.link, role, now_ms)
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         Authenticated: _authenticated,

@@ -137,17 +137,25 @@ class IncomingDeliveries:
     def _send_alone(self, event: TransferArrived, role: SenderRole, decision: Proceed, now_ms: int) -> None:
         try:
             self.check_load(role.path)
-            while (arrivals := self._read_part(event)) is None:
-                pass
+            arrivals = self.read_whole(event, decision, now_ms)
         except (NamespaceError, AmqpError) as error:
-            self._reading = None
             self.settle(event, rejection(error))
             return
-        if decision.late_ms:
-            arrivals = tuple([_postpone(arrival, now_ms + decision.late_ms) for arrival in arrivals])
         self.count_unwritten(len(event.payload), len(arrivals))
         stored = partial(self._stored, event, role.entity, arrivals, decision, now_ms)
         self._backend.send(role.path, arrivals, now_ms, stored)
+
+    def read_whole(self, event: TransferArrived, decision: Proceed, now_ms: int) -> tuple[Arrival, ...]:
+        """All messages in a transfer, as a fault may have postponed them; raises what reading them raises."""
+        try:
+            while (arrivals := self._read_part(event)) is None:
+                pass
+        except (NamespaceError, AmqpError):
+            self._reading = None
+            raise
+        if not decision.late_ms:
+            return arrivals
+        return tuple([_postpone(arrival, now_ms + decision.late_ms) for arrival in arrivals])
 
     def count_unwritten(self, size: int, messages: int) -> None:
         """Count what is about to be stored for this peer, until `share.remove`."""

@@ -14,6 +14,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import Proceed
+from twinbus.broker.faults.fault_table import REQUEST_MEANINGS
 from twinbus.broker.links.cbs import put_token
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
@@ -21,7 +22,8 @@ from twinbus.broker.links.incoming import IncomingDeliveries
 from twinbus.broker.links.link_roles import CBS_ADDRESS, managed_entity
 from twinbus.broker.links.outcomes import rejection
 from twinbus.broker.links.request_messages import Request, failure_response, read_request
-from twinbus.broker.operations import Right
+from twinbus.broker.links.transactions import TransactionBook
+from twinbus.broker.operations import Operation, Right
 from twinbus.errors import AmqpError, NamespaceError
 
 REQUEST_ELEMENTS, TOKEN_ELEMENTS = 20_000, 100
@@ -88,6 +90,7 @@ class RequestNodes:
         connection: int,
         faults: FaultGate,
         incoming: IncomingDeliveries,
+        transactions: TransactionBook,
         claims: ClaimBook,
         holder_of: Callable[[str, str], int],
         flush_later: Callable[[], None],
@@ -98,6 +101,7 @@ class RequestNodes:
         self._authority = context.authority
         self._faults = faults
         self._incoming = incoming
+        self._transactions = transactions
         self._holder_of = holder_of
         self._flush_later = flush_later
         self._claims = claims
@@ -124,9 +128,9 @@ class RequestNodes:
             self.is_authenticated = self.is_authenticated or self._claims.review_ms is not None
             self._respond(session, address, request, response)
         else:
-            self._manage(session, address, request, now_ms)
+            self._manage(session, address, request, event.transaction, now_ms)
 
-    def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
+    def _manage(self, session: Session, address: str, request: Request, txn_id: bytes | None, now_ms: int) -> None:
         path = managed_entity(address)
 
         def refuse(error: NamespaceError | AmqpError) -> None:
@@ -137,16 +141,29 @@ class RequestNodes:
             self._claims.check(address, right_for_operation(request.operation_name), now_ms)
             decision = self._faults.decide_request(request.operation_name, path, now_ms)
             if isinstance(decision, Proceed):
-                self._carry_out(session, address, request, decision, now_ms)
+                self._carry_out(session, address, request, txn_id, decision, now_ms)
             else:
                 self._faults.apply(decision, now_ms, lambda: None, refuse)
         except (NamespaceError, AmqpError) as error:
             refuse(error)
 
-    def _carry_out(self, session: Session, address: str, request: Request, decision: Proceed, now_ms: int) -> None:
+    def _carry_out(
+        self,
+        session: Session,
+        address: str,
+        request: Request,
+        txn_id: bytes | None,
+        decision: Proceed,
+        now_ms: int,
+    ) -> None:
         path, sizes, incoming = managed_entity(address), stored_sizes(request), self._incoming
         if sizes:
             incoming.check_load(path)
+        transaction: int | None = None
+        if txn_id is not None:
+            meaning = REQUEST_MEANINGS.get(request.operation_name, Operation.MANAGE)
+            transaction = self._transactions.charge(txn_id, meaning, path, len(request.payload), 1).number
+        elif sizes:
             incoming.count_unwritten(sum(sizes), len(sizes))
         self.unanswered += 1
         session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
@@ -154,7 +171,8 @@ class RequestNodes:
 
         def done() -> None:
             self.unanswered -= 1
-            incoming.share.remove(sum(sizes), len(sizes))
+            if transaction is None:
+                incoming.share.remove(sum(sizes), len(sizes))
 
         def respond(response: bytes) -> None:
             done()
@@ -163,7 +181,8 @@ class RequestNodes:
                 self._faults.call_later(decision.delay_ms, now_ms, send)
 
         try:
-            self._context.backend.request(path, request, self._connection, holder, now_ms, respond)
+            backend = self._context.backend
+            backend.request(path, request, self._connection, holder, now_ms, respond, transaction)
         except (NamespaceError, AmqpError):
             done()
             raise

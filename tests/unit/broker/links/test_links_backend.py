@@ -48,7 +48,7 @@ from twinbus.broker.operations import (
     SettlementOutcome,
 )
 from twinbus.broker.ops.meter import Meter
-from twinbus.errors import ArgumentError, EntityNotFound, LockLost
+from twinbus.errors import ArgumentError, EntityNotFound, LockLost, NotAllowed
 
 NOW_MS = 1_700_000_000_000
 
@@ -166,6 +166,36 @@ class DictionaryBackend:
         if on_reply is not None:
             on_reply(Settled({token: LockLost("never heard of it") for token in unknown}))
 
+    def begin_transaction(
+        self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        on_reply(Refused(NotAllowed("there are none here")))
+
+    def enlist_send(
+        self,
+        transaction: int,
+        path: str,
+        via: str | None,
+        transfer: ReadTransfer,
+        now_ms: int,
+        on_reply: Callable[[Done | Refused], None],
+    ) -> None: ...
+
+    def enlist_settlement(
+        self,
+        transaction: int,
+        receiver: int,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None],
+    ) -> None: ...
+
+    def end_transaction(
+        self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None: ...
+
     def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
         on_reply(Done() if path in self.queues else Refused(EntityNotFound(f"no {path} here")))
 
@@ -184,6 +214,7 @@ class DictionaryBackend:
         holder: int | None,
         now_ms: int,
         on_response: Callable[[bytes], None],
+        transaction: int | None = None,
     ) -> None:
         if request.operation != "count":
             raise ArgumentError(f"{request.operation} is not known here")
