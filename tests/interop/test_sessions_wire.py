@@ -15,7 +15,7 @@ from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Int, Symbol, Timestamp, UInt
+from twinbus.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.testing import LocalNamespace
 
@@ -86,6 +86,17 @@ def test_a_session_that_is_not_named_by_a_string_is_refused(client: EngineClient
     refusal = session_receiver(client, session)
     assert isinstance(refusal, Error)
     assert refusal.condition == "amqp:not-allowed"
+
+
+@pytest.mark.parametrize("wanted", ["a", None])
+def test_a_session_is_named_in_the_form_in_which_it_was_asked_for(client: EngineClient, wanted: str | None) -> None:
+    """The Go client describes the filter, and reads no answer in another form."""
+    send(client, "a")
+    link = session_receiver(client, Described(ULong(0x13700000C), wanted))
+    assert isinstance(link, ReceivingLink)
+    assert link.source is not None
+    assert link.source.filter is not None
+    assert link.source.filter[Symbol(FILTER)] == Described(ULong(0x13700000C), "a")
 
 
 def test_waiting_for_a_session_ends_in_time(client: EngineClient) -> None:

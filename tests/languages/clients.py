@@ -48,29 +48,37 @@ class Language(NamedTuple):
     """Whether the client takes a connection string with names that are twinbus's own."""
     sources: str = ""
     """Their folder, if it is not called like the language."""
+    programs: Path = HERE
+    """Where that folder is."""
 
 
 def _python(program: str) -> Callable[[Path], list[str]]:
     return lambda folder: [sys.executable, str(folder / program)]
 
 
-def _javascript(folder: Path) -> list[str]:
-    _run(["npm", "install", "--no-audit", "--no-fund", "--cache", str(BUILT / "npm")], folder)
-    return ["node", str(folder / "client.js")]
+def javascript(program: str) -> Callable[[Path], list[str]]:
+    def prepare(folder: Path) -> list[str]:
+        _run(["npm", "install", "--no-audit", "--no-fund", "--cache", str(BUILT / "npm")], folder)
+        return ["node", str(folder / program)]
+
+    return prepare
 
 
-def _go(folder: Path) -> list[str]:
+def go(folder: Path) -> list[str]:
     fetched = BUILT / "go-modules"
     places = {"GOMODCACHE": str(fetched / "modules"), "GOCACHE": str(fetched / "cache"), "GOFLAGS": "-modcacherw"}
     _run(["go", "build", "-o", "client", "."], folder, places)
     return [str(folder / "client")]
 
 
-def _java(folder: Path) -> list[str]:
-    classpath = folder / "classpath.txt"
-    options = ["-q", "-B", f"-Dmaven.repo.local={BUILT / 'maven'}", f"-Dmdep.outputFile={classpath}"]
-    _run(["mvn", *options, "compile", "dependency:build-classpath"], folder)
-    return ["java", "-cp", f"{folder / 'target' / 'classes'}:{classpath.read_text().strip()}", "Client"]
+def java(main_class: str) -> Callable[[Path], list[str]]:
+    def prepare(folder: Path) -> list[str]:
+        classpath = folder / "classpath.txt"
+        options = ["-q", "-B", f"-Dmaven.repo.local={BUILT / 'maven'}", f"-Dmdep.outputFile={classpath}"]
+        _run(["mvn", *options, "compile", "dependency:build-classpath"], folder)
+        return ["java", "-cp", f"{folder / 'target' / 'classes'}:{classpath.read_text().strip()}", main_class]
+
+    return prepare
 
 
 LANGUAGES = {
@@ -78,9 +86,9 @@ LANGUAGES = {
     for language in (
         Language("python", "azure-servicebus 7.15", (), _python("sync_client.py")),
         Language("python-aio", "azure-servicebus 7.15, aio", (), _python("aio_client.py"), sources="python"),
-        Language("javascript", "@azure/service-bus 7.9.5", ("node", "npm"), _javascript),
-        Language("java", "azure-messaging-servicebus 7.17.10", ("java", "mvn"), _java, reads_unknown_names=False),
-        Language("go", "azservicebus 1.11.0", ("go",), _go),
+        Language("javascript", "@azure/service-bus 7.9.5", ("node", "npm"), javascript("client.js")),
+        Language("java", "azure-messaging-servicebus 7.17.10", ("java", "mvn"), java("Client"), reads_unknown_names=False),
+        Language("go", "azservicebus 1.11.0", ("go",), go),
         Language("proton", "Qpid Proton (Python) 0.40", (), _python("proton_client.py"), sources="python"),
     )
 }
@@ -91,7 +99,7 @@ def prepare(language: Language) -> list[str]:
     missing = [tool for tool in language.tools if shutil.which(tool) is None]
     if missing:
         raise NotReady(f"{language.name}: {' and '.join(missing)} not installed")
-    sources = HERE / (language.sources or language.name)
+    sources = language.programs / (language.sources or language.name)
     if not language.tools:
         return language.prepare(sources)
     folder = BUILT / language.name

@@ -39,6 +39,7 @@ class Proxy:
         self._log = folder / "proxy.log"
         self._process: subprocess.Popen[str] | None = None
         self.connection_string = ""
+        self.rule_strings: dict[str, str] = {}
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -46,7 +47,8 @@ class Proxy:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._log.read_text()
-        self.connection_string = json.loads(line)["connection_string"]
+        ready = json.loads(line)
+        self.connection_string, self.rule_strings = ready["connection_string"], ready["rule_connection_strings"]
 
     def stop(self) -> None:
         """In good order, so that its ledger is complete."""

@@ -27,13 +27,19 @@ FILES = (
     *("test_message.py", "test_sb_client.py"),
     *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
     "mgmt_tests/test_topic_filter_counts_live.py",
+    *(f"async_tests/test_{name}_async.py" for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")),
+    "async_tests/test_sb_client_async.py",
+    *(
+        f"mgmt_tests/async/test_mgmt_{name}_async.py"
+        for name in ("queues", "topics", "subscriptions", "rules", "namespaces")
+    ),
 )
 THROUGH_PROXY = "--through-proxy"
 VARIABLE = "TWINBUS_THROUGH_PROXY"
 WORKERS = "8"
 """More than there are cores: these tests sleep most of the time."""
 TEST_S = 420
-SETTINGS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+SETTINGS = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 
 def main() -> None:

@@ -23,10 +23,14 @@ from enum import Enum
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import certifi
 import pytest
 from azure.core.credentials import AccessToken
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus import aio as tasks
 from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
+from azure.servicebus.aio import management as tasks_management
+from azure.servicebus.aio._base_handler_async import ServiceBusSharedKeyCredential as TasksSharedKeyCredential
 from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrationClient
 from local_proxy import ProxiedNamespace
 
@@ -36,6 +40,7 @@ from twinbus.testing import LocalNamespace
 ISSUER, SECRET = "https://issuer.test", "a secret that only this issuer and the namespaces know"
 ROOT_RULE = "RootManageSharedAccessKey"
 EMULATOR = "UseDevelopmentEmulator=true"
+TLS_OPTIONS = ("ssl_context", "connection_verify")
 TOKEN_S = 3600
 THROUGH_PROXY = "TWINBUS_THROUGH_PROXY"
 
@@ -61,11 +66,26 @@ class Credential:
         return token()
 
 
-def get_credential(**options: Any) -> Credential | ServiceBusSharedKeyCredential:
+class TasksCredential:
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return token()
+
+    async def close(self) -> None:
+        pass
+
+    async def __aenter__(self) -> TasksCredential:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+def get_credential(is_async: bool = False, **options: Any) -> Any:
     """Of an identity; through a proxy of a key, because keys are all that opens one."""
     if THROUGH_PROXY in os.environ and _running:
-        return ServiceBusSharedKeyCredential(ROOT_RULE, key_of(_running[-1]))
-    return Credential()
+        kind = TasksSharedKeyCredential if is_async else ServiceBusSharedKeyCredential
+        return kind(ROOT_RULE, key_of(_running[-1]))
+    return TasksCredential() if is_async else Credential()
 
 
 def _encoded(said: Given) -> str:
@@ -95,7 +115,12 @@ class Preparer:
             with self.made(given) as more:
                 test(case, *arguments, **{**given, **more})
 
-        return prepared
+        @functools.wraps(test)
+        async def prepared_on_tasks(case: Any, *arguments: Any, **given: Any) -> None:
+            with self.made(given) as more:
+                await test(case, *arguments, **{**given, **more})
+
+        return prepared_on_tasks if inspect.iscoroutinefunction(test) else prepared
 
     @contextmanager
     def made(self, given: Given) -> Iterator[Given]:
@@ -184,18 +209,32 @@ class EnvironmentPreparer:
     def __call__(self, test: Test) -> Test:
         def prepared(case: Any) -> None:
             with running_namespace() as namespace:
-                found = {
-                    "servicebus_connection_str": namespace.connection_string,
-                    "servicebus_fully_qualified_namespace": host_of(namespace),
-                    "servicebus_sas_policy": ROOT_RULE,
-                    "servicebus_sas_key": key_of(namespace),
-                }
-                wanted = inspect.signature(test).parameters
-                takes_all = any(each.kind is each.VAR_KEYWORD for each in wanted.values())
-                test(case, **{name: value for name, value in found.items() if takes_all or name in wanted})
+                test(case, **self.found(test, namespace))
 
-        prepared.__name__, prepared.__doc__ = test.__name__, test.__doc__
-        return prepared
+        async def prepared_on_tasks(case: Any) -> None:
+            with running_namespace() as namespace:
+                await test(case, **self.found(test, namespace))
+
+        chosen: Test = prepared_on_tasks if inspect.iscoroutinefunction(test) else prepared
+        chosen.__name__, chosen.__doc__ = test.__name__, test.__doc__
+        return chosen
+
+    def found(self, test: Test, namespace: LocalNamespace) -> Given:
+        found = {
+            "servicebus_connection_str": namespace.connection_string,
+            "servicebus_fully_qualified_namespace": host_of(namespace),
+            "servicebus_sas_policy": ROOT_RULE,
+            "servicebus_sas_key": key_of(namespace),
+        }
+        wanted = inspect.signature(test).parameters
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in wanted.values())
+        return {name: value for name, value in found.items() if takes_all or name in wanted}
+
+
+class RecordedTestCase:
+    @staticmethod
+    def await_prepared_test(test: Test) -> Test:
+        return test
 
 
 def as_it_is(test: Test) -> Test:
@@ -238,16 +277,29 @@ def admin() -> ServiceBusAdministrationClient:
 # --- clients that find the way ---
 
 
-def _plain_connections(kind: type[Any]) -> None:
-    """Without TLS, which a client with a credential cannot be told otherwise."""
+def _finding_the_way(kind: type[Any]) -> None:
+    """Without TLS, which a client with a credential cannot be told otherwise, unless the test is about TLS.
+
+    A client with TLS or a WebSocket drops the port of the namespace, and takes that of a custom endpoint.
+    """
     original = kind.__init__
 
     @functools.wraps(original)
     def initialised(client: Any, *arguments: Any, **options: Any) -> None:
-        options.setdefault("use_tls", False)
+        is_about_tls = any(options.get(name) is not None for name in TLS_OPTIONS)
+        is_web_socket = options.get("transport_type") is TransportType.AmqpOverWebsocket
+        options.setdefault("use_tls", is_about_tls)
+        if _running and (is_about_tls or is_web_socket) and "custom_endpoint_address" not in options:
+            options["custom_endpoint_address"] = f"sb://{host_of(_running[-1])}"
+            options.setdefault("transport_type", TransportType.Amqp)
         original(client, *arguments, **options)
 
     kind.__init__ = initialised
+
+
+def trusted_file() -> str:
+    """In place of the authorities of the Web: the one that has signed the certificate of the test's namespace."""
+    return str(_running[-1].ca_file)
 
 
 def _keeping_ports(kind: type[Any]) -> None:
@@ -285,6 +337,7 @@ _PREPARERS: dict[str, type[Preparer]] = {
 }
 _TOOLS: Given = {
     "AzureMgmtRecordedTestCase": object,
+    "AzureRecordedTestCase": RecordedTestCase,
     "RandomNameResourceGroupPreparer": Preparer,
     "CachedResourceGroupPreparer": Preparer,
     "get_credential": get_credential,
@@ -293,6 +346,7 @@ _TOOLS: Given = {
 }
 _MODULES: dict[str, Given] = {
     "devtools_testutils": _TOOLS,
+    "devtools_testutils.aio": {"recorded_by_proxy_async": as_it_is},
     "servicebus_preparer": {
         "SERVICEBUS_ENDPOINT_SUFFIX": "",
         **_PREPARERS,
@@ -312,6 +366,9 @@ def pytest_configure(config: pytest.Config) -> None:
         module.__dict__.update(contents)
     for marker in ("liveTest", "live_test_only", "playback_test_only"):
         config.addinivalue_line("markers", f"{marker}: a mark of the SDK's tests")
-    _plain_connections(ServiceBusClient)
-    _keeping_ports(ServiceBusClient)
-    _trusting(ServiceBusAdministrationClient)
+    certifi.where = trusted_file
+    for client in (ServiceBusClient, tasks.ServiceBusClient):
+        _finding_the_way(client)
+        _keeping_ports(client)
+    for administration in (ServiceBusAdministrationClient, tasks_management.ServiceBusAdministrationClient):
+        _trusting(administration)

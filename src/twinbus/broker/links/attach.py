@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Long, Symbol
+from twinbus.amqp.types import Described, Long, Symbol
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
 from twinbus.broker.links.backend import PeerLink
@@ -242,7 +242,9 @@ def requested_session(link: SendingLink) -> SessionRequest | None:
     """The session that a link asks for; None: it is not for one. Raises `NotAllowed` if that cannot be a session."""
     if link.source is None or SESSION_FILTER not in (link.source.filter or {}):
         return None
-    session_id = link.source.filter.get(SESSION_FILTER) if link.source.filter else None
+    filters: Mapping[Any, Any] = link.source.filter or {}
+    given = filters[SESSION_FILTER]
+    session_id = given.value if isinstance(given, Described) else given
     if session_id is not None and not isinstance(session_id, str):
         raise NotAllowed(f"a session is named by a string, or null for any, got {type(session_id).__name__}")
     wait_ms = (link.properties or {}).get(WAIT_PROPERTY, WAIT_MS)
@@ -252,8 +254,15 @@ def requested_session(link: SendingLink) -> SessionRequest | None:
 
 
 def accept_session(link: SendingLink, session_id: str, locked_until_ms: int) -> None:
-    """Answer an attach: the filter names the session, a property says how long it is locked."""
+    """Answer an attach: the filter names the session, a property says how long it is locked.
+
+    The filter has the form in which it came: the Go client describes it, and reads no other.
+    """
     ticks = locked_until_ms * TICKS_PER_MS + TICKS_TO_1970
-    filters = {**(link.source.filter or {}), Symbol(SESSION_FILTER): session_id} if link.source else None
-    source = replace(link.source, filter=filters) if link.source else None
+    source = link.source
+    if source is not None:
+        filters: Mapping[Any, Any] = source.filter or {}
+        given = filters.get(SESSION_FILTER)
+        answer = Described(given.descriptor, session_id) if isinstance(given, Described) else session_id
+        source = replace(source, filter={**filters, Symbol(SESSION_FILTER): answer})
     link.accept(source=source, properties={Symbol(LOCKED_UNTIL): Long(ticks)})
