@@ -207,7 +207,7 @@ ROOMS = (
     ),
     # Spark
     Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),
-    Room("spark.source", 'format "servicebus"', "amqp pairing spark transport"),
+    Room("spark.source", 'format "servicebus"', "amqp pairing spark storage transport"),
     Room("spark.drain", "a backlog brought home as a job", "ledger pairing spark syphon transport"),
     Room("spark.compaction", "segments to Parquet", "ledger own_files pairing storage"),
     Room(

@@ -34,7 +34,8 @@ from twinbus.amqp.types import (
 from twinbus.errors import OptionsError
 from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
 from twinbus.spark.source.offsets import PIECES_MAX, SequenceRange, share_limit, split_ranges
-from twinbus.spark.source.options import LATEST, read_options, write_options
+from twinbus.spark.source.options import read_options, write_options
+from twinbus.spark.source.queue_offsets import LATEST, QueueOffsets
 from twinbus.spark.source.rows import DecodedMessage, batch_of, encode_rows, message_of, reader_of
 from twinbus.spark.source.typed_text import from_text, to_text
 
@@ -269,9 +270,8 @@ def test_a_batch_ends_within_its_limit_and_goes_on_if_it_can(
 def test_options_have_defaults_and_their_case_does_not_matter() -> None:
     options = read_options(CREDENTIAL | {"QUEUES": "orders, invoices/ ,", "fromsequencenumber": "latest"})
     assert options.entities == ("orders", "invoices")
-    assert (options.from_sequence, options.page, options.trigger_max, options.fail_on_data_loss) == (
-        LATEST, 250, None, False,
-    )  # fmt: skip
+    assert (options.starting, options.page, options.trigger_max) == (QueueOffsets(LATEST), 250, None)
+    assert (options.fail_on_data_loss, options.fail_on_missing, options.partition_max) == (True, False, 10_000)
 
 
 def test_backlog_queues_and_dead_letter_queues_have_options_of_their_own() -> None:

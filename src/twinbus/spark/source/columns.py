@@ -6,7 +6,7 @@ such columns are passed over, so that what was read can be written elsewhere as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 PROPERTIES_TYPE = "map<string,struct<type:string,value:string>>"
@@ -39,7 +39,11 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """What is read, with its type in Spark."""
 
-SPARK_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+
+def schema_of(names: Collection[str] | None) -> str:
+    """The schema of these columns, or of all."""
+    return ", ".join(f"`{name}` {COLUMNS[name]}" for name in COLUMNS if names is None or name in names)
+
 
 WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "entity": ("string",),

@@ -7,7 +7,7 @@ have been written by mistake.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -15,21 +15,37 @@ from typing import Any, TypeVar
 from twinbus.errors import OptionsError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.spark.access import WHAT_IS_RIGHT, Access
-from twinbus.spark.source.columns import read_problems, write_problems
+from twinbus.spark.source.columns import COLUMNS, read_problems, write_problems
+from twinbus.spark.source.queue_offsets import (
+    EARLIEST,
+    EVERYTHING,
+    LATEST,
+    NUMBER_MAX,
+    UP_TO_NOW,
+    QueueOffsets,
+    parse_queue_offsets,
+)
+from twinbus.spark.source.staging import RECEIVE
+from twinbus.storage import is_url, open_folder
 from twinbus.transport.peek import DEAD_LETTER_QUEUE
 
-LATEST = -1
+BROWSE = "browse"
+PARTITION_MAX = 10_000
+_BROWSE_ONLY = ("startingOffsets", "endingOffsets", "fromSequenceNumber", "peekBatchSize", "failOnMissing")
+_RECEIVE_ONLY = ("stagingLocation", "receiveWaitMs", "adoptStaged")
 _READ = (
+    "mode",
     "queues",
     "primaryNamespace",
     "backlogQueueCount",
     "deadLetter",
-    "fromSequenceNumber",
+    "columns",
     "maxMessagesPerTrigger",
     "maxMessagesPerPartition",
-    "peekBatchSize",
     "failOnDataLoss",
     "idlePollIntervalMs",
+    *_BROWSE_ONLY,
+    *_RECEIVE_ONLY,
 )
 _WRITE = ("queue", "sendBatchSize", "generateMessageIds")
 _BOTH = ("servicebus.endpoint", "servicebus.credential", "timeoutSeconds")
@@ -41,12 +57,19 @@ _Parsed = TypeVar("_Parsed")
 class ReadOptions:
     access: Access
     entities: tuple[str, ...]
-    from_sequence: int = 1
-    """`LATEST`: only what comes from now on."""
+    starting: QueueOffsets = EVERYTHING
+    ending: QueueOffsets = UP_TO_NOW
+    columns: tuple[str, ...] | None = None
+    """None: all."""
     trigger_max: int | None = None
-    partition_max: int = 50_000
+    partition_max: int = PARTITION_MAX
     page: int = 250
-    fail_on_data_loss: bool = False
+    fail_on_data_loss: bool = True
+    fail_on_missing: bool = False
+    staging: str | None = None
+    """Where a stream that consumes keeps what it has received; None: it browses."""
+    receive_wait_ms: int = 1_000
+    adopts_staged: bool = False
     idle_poll_ms: int = 1_000
     timeout_s: float = 15.0
 
@@ -62,26 +85,111 @@ class WriteOptions:
 
 
 def read_options(
-    given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, is_batch: bool = False
+    given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, is_batch: bool | None = None
 ) -> ReadOptions:
-    """Raises `OptionsError` with everything that is wrong, with the columns too if somebody chose them."""
+    """Raises `OptionsError` with everything that is wrong, with the columns too if somebody chose them.
+
+    `is_batch` is None while that is unknown.
+    """
     options = _GivenOptions(given, (*_BOTH, *_READ))
+    entities = _entities(options)
     found = ReadOptions(
         access=options.access(),
-        entities=_entities(options),
-        from_sequence=options.number("fromSequenceNumber", 1, 1, 2**63 - 1, also={"latest": LATEST}),
+        entities=entities,
+        starting=_starting(options, entities),
+        ending=_queue_offsets(options, "endingOffsets", LATEST, entities),
+        columns=_columns(options),
         trigger_max=options.number("maxMessagesPerTrigger", 0, 1, 2**31 - 1) or None,
-        partition_max=options.number("maxMessagesPerPartition", 50_000, 1, 2**31 - 1),
+        partition_max=options.number("maxMessagesPerPartition", PARTITION_MAX, 1, 2**31 - 1),
         page=options.number("peekBatchSize", 250, 1, 1_000),
-        fail_on_data_loss=options.flag("failOnDataLoss"),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        fail_on_missing=options.flag("failOnMissing"),
+        staging=_staging(options),
+        receive_wait_ms=options.number("receiveWaitMs", 1_000, 1, 60_000),
+        adopts_staged=options.flag("adoptStaged"),
         idle_poll_ms=options.number("idlePollIntervalMs", 1_000, 0, 3_600_000),
         timeout_s=options.number("timeoutSeconds", 15, 1, 600),
     )
-    if is_batch and found.from_sequence == LATEST:
-        options.problems.append("fromSequenceNumber=latest is for streams: what is read at once has no later on")
+    if is_batch is not None:
+        options.problems += _batch_problems(found) if is_batch else _stream_problems(options)
     options.problems += read_problems(columns or {})
+    if columns and found.columns is not None and set(columns) != set(found.columns):
+        options.problems.append("columns and the schema name different columns: give one")
     options.raise_problems()
     return found
+
+
+def _batch_problems(found: ReadOptions) -> Iterator[str]:
+    if LATEST in found.starting.numbers:
+        yield "startingOffsets=latest is for streams: what is read at once has no later on"
+    if EARLIEST in found.ending.numbers:
+        yield "endingOffsets cannot be earliest: nothing would be read"
+    if found.staging is not None:
+        yield (
+            "mode=receive is for streams, because only they say what they have processed: use readStream with "
+            "trigger(availableNow=True), which ends when everything is consumed"
+        )
+
+
+def _stream_problems(options: _GivenOptions) -> Iterator[str]:
+    if options.text("endingOffsets"):
+        yield "endingOffsets is for reading at once: a stream goes on"
+
+
+def _starting(options: _GivenOptions, entities: tuple[str, ...]) -> QueueOffsets:
+    if not options.text("fromSequenceNumber"):
+        return _queue_offsets(options, "startingOffsets", EARLIEST, entities)
+    if options.text("startingOffsets"):
+        options.problems.append("fromSequenceNumber is another name of startingOffsets: give one")
+    return QueueOffsets(options.number("fromSequenceNumber", EARLIEST, 1, NUMBER_MAX, also={"latest": LATEST}))
+
+
+def _queue_offsets(options: _GivenOptions, name: str, default: int, entities: tuple[str, ...]) -> QueueOffsets:
+    text = options.text(name)
+    try:
+        found = QueueOffsets(default) if text is None else parse_queue_offsets(text, default)
+    except ValueError as error:
+        options.problems.append(f"{name} must be {error}")
+        return QueueOffsets(default)
+    unread = sorted(set(found.entities) - {each.lower() for each in entities})
+    if unread:
+        options.problems.append(f"{name} names what is not read: {', '.join(unread)}")
+    return found
+
+
+def _columns(options: _GivenOptions) -> tuple[str, ...] | None:
+    text = options.text("columns")
+    if text is None:
+        return None
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    options.problems += [f"there is no column {name}" for name in named if name not in COLUMNS]
+    options.problems += [f"column {name} is named twice" for name, times in Counter(named).items() if times > 1]
+    return named or None
+
+
+def _staging(options: _GivenOptions) -> str | None:
+    mode = (options.text("mode") or BROWSE).lower()
+    if mode not in (BROWSE, RECEIVE):
+        options.problems.append(f"mode must be {BROWSE} or {RECEIVE}, got {mode!r:.40}")
+        return None
+    other = _BROWSE_ONLY if mode == RECEIVE else _RECEIVE_ONLY
+    options.problems += [f"{name} says nothing with mode={mode}" for name in other if options.text(name)]
+    if mode == BROWSE:
+        return None
+    location = options.text("stagingLocation")
+    if location is None:
+        options.problems.append(
+            "mode=receive needs a stagingLocation: a path or URL that the driver and all executors reach, where "
+            "messages are between their queue and the end of their batch"
+        )
+        return ""
+    try:
+        if not is_url(location) and not location.startswith("/"):
+            raise OptionsError("the path must begin with /: driver and executors work in different folders")
+        open_folder(location)
+    except OptionsError as error:
+        options.problems.append(f"stagingLocation: {error}")
+    return location
 
 
 def write_options(
@@ -168,8 +276,8 @@ class _GivenOptions:
         words = "".join(f" or {word}" for word in also or ())
         return self._read(name, default, read, f"a number from {low} to {high}{words}")
 
-    def flag(self, name: str) -> bool:
-        return self._read(name, False, lambda text: {"true": True, "false": False}[text.lower()], "true or false")
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return self._read(name, default, lambda text: {"true": True, "false": False}[text.lower()], "true or false")
 
     def _read(self, name: str, default: _Parsed, read: Callable[[str], _Parsed], right: str) -> _Parsed:
         text = self.text(name)

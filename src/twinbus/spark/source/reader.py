@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -15,29 +16,21 @@ from twinbus.spark.queue_browser import QueueBrowser
 from twinbus.spark.source.offsets import SequenceRange, old_number, positions_in, split_ranges, unread
 from twinbus.spark.source.options import ReadOptions
 from twinbus.spark.source.rows import batch_of
+from twinbus.spark.source.stream_api import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from twinbus.spark.source.stream_offsets import (
     PeekedEntry,
     StreamOffsets,
     describe_peeked,
-    partitions_from,
-    span_from,
+    ranges_of,
 )
 from twinbus.transport.annotations import sequence_of
-
-try:  # since 4.2
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # pragma: no cover
-    SupportsTriggerAvailableNow = object  # type: ignore[misc, assignment]
-    ReadAllAvailable = ReadMaxRows = None  # type: ignore[misc, assignment]
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
+
+
+logger = logging.getLogger("twinbus.spark")
 
 
 class ReadPartition(InputPartition):
@@ -57,11 +50,10 @@ class ServiceBusReader(DataSourceReader):
         """What is there now: later messages are not read."""
         options = self._options
         ranges: list[SequenceRange] = []
-        with _browser(options) as browser:
+        with open_browser(options) as browser:
             for entity in options.entities:
-                peek = partial(_peek_entries, browser, entity)
-                firsts = partitions_from(peek, options.from_sequence)
-                ranges += [SequenceRange(entity, first.number, span_from(peek, first).last.number) for first in firsts]
+                peek = partial(peek_entries, browser, entity)
+                ranges += ranges_of(peek, entity, options.starting, options.ending)
         return [ReadPartition(piece) for piece in split_ranges(ranges, options.partition_max)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -122,8 +114,8 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     @property
     def _stream(self) -> StreamOffsets:
         if self._offsets is None:
-            self._browser = _browser(self._options)
-            self._offsets = StreamOffsets(self._options, partial(_peek_entries, self._browser))
+            self._browser = open_browser(self._options)
+            self._offsets = StreamOffsets(self._options, partial(peek_entries, self._browser))
         return self._offsets
 
     def _pause_if_idle(self) -> None:
@@ -139,11 +131,11 @@ def _between(entity: str, start: dict[str, Any], end: dict[str, Any]) -> Iterabl
     return unread(positions_in(start, entity), positions_in(end, entity))
 
 
-def _browser(options: ReadOptions) -> QueueBrowser:
+def open_browser(options: ReadOptions) -> QueueBrowser:
     return QueueBrowser(options.access.namespace().dial(options.timeout_s), options.timeout_s)
 
 
-def _peek_entries(browser: QueueBrowser, entity: str, number: int, most: int) -> list[PeekedEntry]:
+def peek_entries(browser: QueueBrowser, entity: str, number: int, most: int) -> list[PeekedEntry]:
     return [describe_peeked(message) for message in browser.peek(entity, number, most)]
 
 
@@ -152,17 +144,23 @@ def _read(partition: InputPartition | None, schema: StructType, options: ReadOpt
     if not isinstance(partition, ReadPartition):
         return
     piece, arrow_schema = partition.piece, to_arrow_schema(schema, timezone="UTC")
-    with _browser(options) as browser:
+    with open_browser(options) as browser:
         seen = 0
         for batch in _pages(browser, piece, arrow_schema, options.page):
             seen += batch.num_rows
             yield batch
     expected = piece.last - piece.first + 1
-    if options.fail_on_data_loss and seen < expected:
-        raise TwinbusError(
-            f"{piece.entity} has {seen:,} of the {expected:,} messages from {piece.first} to {piece.last}: others took "
-            "some before they were read; failOnDataLoss=false goes on"
-        )
+    if seen < expected:
+        _report_missing(piece, expected - seen, fails=options.fail_on_missing)
+
+
+def _report_missing(piece: SequenceRange, missing: int, *, fails: bool) -> None:
+    first, last = piece.first, piece.last
+    expected = last - first + 1
+    what = f"{piece.entity} has {expected - missing:,} of the {expected:,} messages from {first} to {last}"
+    if fails:
+        raise TwinbusError(f"{what}: others took some before they were read; failOnMissing=false goes on")
+    logger.warning("%s: others took %s before they were read", what, f"{missing:,}")
 
 
 def _pages(browser: QueueBrowser, piece: SequenceRange, schema: Schema, page: int) -> Iterator[RecordBatch]:

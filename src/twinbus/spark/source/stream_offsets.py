@@ -15,6 +15,7 @@ from twinbus.errors import TwinbusError
 from twinbus.spark.source.offsets import (
     EntityPartition,
     Positions,
+    SequenceRange,
     StreamPosition,
     as_offsets,
     first_sequence_of,
@@ -23,8 +24,9 @@ from twinbus.spark.source.offsets import (
     positions_in,
     share_limit,
 )
-from twinbus.spark.source.options import LATEST, ReadOptions
-from twinbus.transport.annotations import enqueued_ms, is_scheduled, sequence_of
+from twinbus.spark.source.options import ReadOptions
+from twinbus.spark.source.queue_offsets import EARLIEST, LATEST, QueueOffsets
+from twinbus.transport.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
 from twinbus.transport.peek import DEAD_LETTER_QUEUE, search_last_sequence
 
 logger = logging.getLogger("twinbus.spark")
@@ -44,6 +46,8 @@ class PeekedEntry(NamedTuple):
     enqueued_ms: int
     is_scheduled: bool = False
     """Its time may be the one it is scheduled for, and it gets another number then."""
+    is_waiting: bool = True
+    """Whether a receiver would get it."""
 
 
 PeekEntity = Callable[[int, int], list[PeekedEntry]]
@@ -63,7 +67,7 @@ class PartitionSpan(NamedTuple):
 
 
 def describe_peeked(message: bytes) -> PeekedEntry:
-    return PeekedEntry(sequence_of(message), enqueued_ms(message) or 0, is_scheduled(message))
+    return PeekedEntry(sequence_of(message), enqueued_ms(message) or 0, is_scheduled(message), is_waiting(message))
 
 
 def first_in(peek: PeekEntity, number: int) -> PeekedEntry | None:
@@ -96,6 +100,28 @@ def span_from(peek: PeekEntity, first: PeekedEntry) -> PartitionSpan:
             asked = search.send(None if found is None else found.number)
     except StopIteration:
         return PartitionSpan(first, last)
+
+
+def begins_of(peek: PeekEntity, entity: str, starting: QueueOffsets) -> Iterator[tuple[PeekedEntry, bool]]:
+    """Where reading begins in each partition that has messages, and whether that is only after its latest message."""
+    for first in partitions_from(peek, 1):
+        partition = partition_of(first.number)
+        number = starting.at(entity, partition)
+        if number <= 0 or partition_of(number) < partition:
+            yield first, number == LATEST
+        elif partition_of(number) == partition and (begin := first_in(peek, number)) is not None:
+            yield begin, False
+
+
+def ranges_of(peek: PeekEntity, entity: str, starting: QueueOffsets, ending: QueueOffsets) -> Iterator[SequenceRange]:
+    """What is there now, between two offsets: from the first on, up to the second and without it."""
+    for first, _ in begins_of(peek, entity, starting):
+        partition = partition_of(first.number)
+        last, end = span_from(peek, first).last.number, ending.at(entity, partition)
+        if end > 0:
+            last = min(last, end - 1)  # lower than the whole partition, if it is of one before it
+        if last >= first.number:
+            yield SequenceRange(entity, first.number, last)
 
 
 def is_recreated(peek: PeekEntity, position: StreamPosition) -> bool:
@@ -143,14 +169,17 @@ class StreamOffsets:
         found: dict[str, Positions] = {}
         for entity in self._options.entities:
             peek = self._peek_of(entity)
-            firsts = list(partitions_from(peek, max(1, self._options.from_sequence)))
-            if self._options.from_sequence == LATEST:
-                lasts = [span_from(peek, first).last for first in firsts]
-                positions = [self._after(entity, each.number + 1, each.number + 1, each) for each in lasts]
-            else:
-                positions = [self._after(entity, each.number, each.number, each) for each in firsts]
+            positions = []
+            for first, is_latest in begins_of(peek, entity, self._options.starting):
+                each = span_from(peek, first).last if is_latest else first
+                number = each.number + 1 if is_latest else each.number
+                positions.append(self._after(entity, number, number, each))
             found[entity] = {partition_of(each.next): each for each in positions}
-            if not firsts and self._options.fail_on_data_loss and self._options.from_sequence == 1:
+            if (
+                not positions
+                and self._options.fail_on_missing
+                and self._options.starting.at(entity, 0) in (EARLIEST, 1)
+            ):
                 found[entity] = {0: StreamPosition(1, 1)}  # what others take first is missing too
         return as_offsets(found)
 
@@ -219,7 +248,7 @@ class StreamOffsets:
             if first is not None:
                 found[entity, partition] = position, first
         if checks or not positions:
-            for first in partitions_from(peek, max(1, self._options.from_sequence)):
+            for first, _ in begins_of(peek, entity, self._options.starting):
                 if partition_of(first.number) not in positions:
                     found[entity, partition_of(first.number)] = None, first
             self._checked_s[entity] = self._monotonic()
