@@ -135,6 +135,11 @@ ROOMS = (
     # the way home and the record
     Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
     Room(
+        "messages",
+        "single messages: found, resubmitted, dead-lettered, purged",
+        "amqp pairing syphon transport",
+    ),
+    Room(
         "spool",
         "messages on the local disk, the folders they are in, the thread that keeps them",
         "amqp broker ledger local_register own_files pairing syphon transport units",
