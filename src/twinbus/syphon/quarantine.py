@@ -21,7 +21,7 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import Aliases, read_aliases
 from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
 from twinbus.syphon.ledger_events import QuarantineEventLog
-from twinbus.syphon.quarantine_links import DeadLetterReader, SingleSender
+from twinbus.syphon.quarantine_links import DeadLetterReader, RedriveSender
 from twinbus.transport.annotations import enqueued_ms, sequence_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
@@ -116,12 +116,12 @@ class Quarantine:
     async def redrive(self, primary: Dial, wanted: QuarantineFilter) -> QuarantineResult:
         """Send the chosen messages home, with their full time to live; those refused again stay."""
         async with self._new_connection(primary) as connection:
-            return await self._remove(wanted, Kind.REDRIVEN, SingleSender(connection, self._attempt_s))
+            return await self._remove(wanted, Kind.REDRIVEN, RedriveSender(connection, self._attempt_s))
 
     async def discard(self, wanted: QuarantineFilter) -> QuarantineResult:
         return await self._remove(wanted, Kind.DISCARDED, None)
 
-    async def _remove(self, wanted: QuarantineFilter, kind: Kind, sender: SingleSender | None) -> QuarantineResult:
+    async def _remove(self, wanted: QuarantineFilter, kind: Kind, sender: RedriveSender | None) -> QuarantineResult:
         result = QuarantineResult()
         for queue, path in self._paths.items():
             chosen = {found.sequence async for found in self._messages_in(queue, path) if wanted(found)}
@@ -145,7 +145,7 @@ class QuarantineRemoval:
         connection: NamespaceConnection,
         path: str,
         kind: Kind,
-        sender: SingleSender | None,
+        sender: RedriveSender | None,
         event_log: QuarantineEventLog,
         attempt_s: float,
     ) -> None:
@@ -204,7 +204,7 @@ class QuarantineRemoval:
             self._event_log.record(Kind.RELEASED, found, self._queue, str(error))
             self._to_release.append(delivery_id)
 
-    async def _send_home(self, found: QuarantinedMessage, sender: SingleSender) -> None:
+    async def _send_home(self, found: QuarantinedMessage, sender: RedriveSender) -> None:
         """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
         try:
             size = await sender.deliver(found.encoded)

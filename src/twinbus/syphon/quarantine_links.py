@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, Rejected
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sending_link import SendingLink
 from twinbus.errors import EnvelopeError
 from twinbus.pairing.envelope import open_envelope
 from twinbus.pairing.failure import Failure, FailureKind
@@ -17,6 +16,7 @@ from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES, path_prob
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, failure_of_outcome, no_answer
 from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.single_sender import SingleSender
 
 
 class DeadLetterReader(LinkHandler):
@@ -71,16 +71,11 @@ class DeadLetterReader(LinkHandler):
                 answer.set_exception(ConnectionFailed(failure))
 
 
-class SingleSender(LinkHandler):
-    """Sends one message at a time to its destination and waits for the outcome."""
+class RedriveSender:
+    """Sends quarantined messages to their destinations, one at a time."""
 
     def __init__(self, connection: NamespaceConnection, attempt_s: float) -> None:
-        super().__init__()
-        self._connection = connection
-        self._attempt_s = attempt_s
-        self._links: dict[str, SendingLink] = {}
-        self._answer: asyncio.Future[DispositionArrived] | None = None
-        self._number = 0
+        self._sender = SingleSender(connection, attempt_s)
         self._silent: set[str] = set()
         """Entities that did not answer: asked once, or a thousand messages would wait a thousand times."""
 
@@ -96,36 +91,9 @@ class SingleSender(LinkHandler):
         if home.path in self._silent:
             raise ConnectionFailed(no_answer(f"{home.path} did not answer before, so it was not asked again"))
         try:
-            await self._send(home.path, home.encoded)
+            await self._sender.send(home.path, home.encoded)
         except ConnectionFailed as error:
             if error.failure.kind in (FailureKind.NO_ANSWER, FailureKind.TIMED_OUT):
                 self._silent.add(home.path)
             raise
         return len(home.encoded)
-
-    async def _send(self, path: str, message: bytes) -> None:
-        link = self._links.get(path)
-        if link is None or not link.attached:
-            link = self._links[path] = await self._connection.open_sender(path, self)
-        await self.wait_for_credit(link, self._attempt_s, path)
-        self._answer = asyncio.get_running_loop().create_future()
-        self._number += 1
-        link.send(message, tag=self._number.to_bytes(4, "big"))
-        self._connection.flush()
-        try:
-            async with asyncio.timeout(self._attempt_s):
-                answer = await self._answer
-        except TimeoutError:
-            raise ConnectionFailed(no_answer(f"{path} did not answer in time", in_doubt=True)) from None
-        if not isinstance(answer.outcome, Accepted):
-            raise ConnectionFailed(failure_of_outcome(answer.outcome))
-
-    def on_disposition(self, event: DispositionArrived) -> None:
-        is_latest = any(int.from_bytes(tag, "big") == self._number for _, tag in event.deliveries)
-        if is_latest and self._answer is not None and not self._answer.done():
-            self._answer.set_result(event)
-
-    def on_detached(self, failure: Failure) -> None:
-        super().on_detached(failure)
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionFailed(failure))
