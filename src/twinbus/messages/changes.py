@@ -22,7 +22,7 @@ from twinbus.transport.annotations import sequence_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.locked_search import LockedSearch, dead_lettered
-from twinbus.transport.single_sender import SingleSender
+from twinbus.transport.single_sender import AskedOnceSender
 
 CHANGED_MAX = 100_000
 """Messages that one call changes; the rest is left for the next one."""
@@ -55,7 +55,7 @@ async def resubmit(
     Each keeps its id and its properties, without the reason why it was dead-lettered; its time to live begins anew. A
     message is stored there before it is taken away here: if this is interrupted it may be there twice, never nowhere.
     """
-    sender, target = SingleSender(connection, connection.attempt_s), to or place.entity
+    sender, target = AskedOnceSender(connection, connection.attempt_s), to or place.entity
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
         await sender.send(target, _as_new(transfer.payload))

@@ -7,12 +7,12 @@ from twinbus.errors import EnvelopeError
 from twinbus.pairing.envelope import open_envelope
 from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES, path_problem
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.single_sender import SingleSender
+from twinbus.transport.single_sender import AskedOnceSender
 
 
 class HomeSender:
     def __init__(self, connection: NamespaceConnection, attempt_s: float) -> None:
-        self._sender = SingleSender(connection, attempt_s)
+        self._sender = AskedOnceSender(connection, attempt_s)
 
     async def deliver(self, message: bytes) -> int:
         """Send a message home; its size there in bytes.

@@ -1,22 +1,21 @@
-"""Sends one message at a time and waits for the outcome."""
+"""Sends one message at a time and waits for its outcome: for what is rare, and has to be known."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.outcomes import Accepted
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, failure_of_outcome, no_answer
 from twinbus.transport.link_handler import LinkHandler
 
-if TYPE_CHECKING:
-    from twinbus.transport.connection import NamespaceConnection
-
 
 class SingleSender(LinkHandler):
+    """Links are opened when they are needed, and stay open for the next message."""
+
     def __init__(self, connection: NamespaceConnection, attempt_s: float) -> None:
         super().__init__()
         self._connection = connection
@@ -24,21 +23,9 @@ class SingleSender(LinkHandler):
         self._links: dict[str, SendingLink] = {}
         self._answer: asyncio.Future[DispositionArrived] | None = None
         self._number = 0
-        self._silent: set[str] = set()
-        """Entities that did not answer: asked once, or a thousand messages would wait a thousand times."""
 
     async def send(self, path: str, message: bytes) -> None:
-        """Return when the entity has stored the message. Raises `ConnectionFailed` if it did not say so."""
-        if path in self._silent:
-            raise ConnectionFailed(no_answer(f"{path} did not answer before, so it was not asked again"))
-        try:
-            await self._send(path, message)
-        except ConnectionFailed as error:
-            if error.failure.kind in (FailureKind.NO_ANSWER, FailureKind.TIMED_OUT):
-                self._silent.add(path)
-            raise
-
-    async def _send(self, path: str, message: bytes) -> None:
+        """Returns when the entity has stored the message. Raises `ConnectionFailed`."""
         link = self._links.get(path)
         if link is None or not link.attached:
             link = self._links[path] = await self._connection.open_sender(path, self)
@@ -64,3 +51,22 @@ class SingleSender(LinkHandler):
         super().on_detached(failure)
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionFailed(failure))
+
+
+class AskedOnceSender(SingleSender):
+    """The same, for many messages in a row: an entity that does not answer is asked once, not a thousand times."""
+
+    def __init__(self, connection: NamespaceConnection, attempt_s: float) -> None:
+        super().__init__(connection, attempt_s)
+        self._silent: set[str] = set()
+
+    async def send(self, path: str, message: bytes) -> None:
+        """Returns when the entity has stored the message. Raises `ConnectionFailed`."""
+        if path in self._silent:
+            raise ConnectionFailed(no_answer(f"{path} did not answer before, so it was not asked again"))
+        try:
+            await super().send(path, message)
+        except ConnectionFailed as error:
+            if error.failure.kind in (FailureKind.NO_ANSWER, FailureKind.TIMED_OUT):
+                self._silent.add(path)
+            raise

@@ -217,7 +217,7 @@ def dead_letter_messages(
     \b
     Examples:
       twinbus message dead-letter orders 17 --why Poison
-      twinbus message dead-letter orders --id 42 --why Poison --description "case 7"
+      twinbus message dead-letter orders 17 --why Poison --description 'case 7'
     """
     choice, place = which.choice(numbers, None), where.place(entity, is_dead_letters=False)
     _check(choice, everything=everything)
