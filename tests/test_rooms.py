@@ -104,7 +104,7 @@ def test_asyncio_is_used_in_few_places_of_the_namespace() -> None:
     outside_net = {module for module in users if not is_below(module, "broker.net")}
     others = (
         *("endpoint", "server", "scheduler", "store_lifecycle"),
-        *("ops.control_socket", "admin.app", "admin.admin_server"),
+        *("admin.app", "admin.admin_server"),
     )
     assert outside_net == {f"broker.{name}" for name in others}
 

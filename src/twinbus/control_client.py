@@ -1,4 +1,4 @@
-"""Talks to a running namespace through its control socket; `broker/ops/control_socket.py` has the protocol."""
+"""Talks to a running process through its control socket; `control_server.py` has the protocol."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class SocketAddress:
 def ask(path: Path, request: str, arguments: dict[str, Any] | None = None, *, wait_s: float = ANSWER_WAIT_S) -> Any:
     """The result of one request to the control socket at the path.
 
-    Raises `OptionsError` if the namespace says that the request makes no sense, and `TwinbusError` if it cannot be
+    Raises `OptionsError` if the process says that the request makes no sense, and `TwinbusError` if it cannot be
     reached, does not answer, or cannot do it.
     """
     line = json.dumps({"request": request, "arguments": arguments or {}}).encode() + b"\n"
     try:
         said = json.loads(_converse(path, line, wait_s))
     except TimeoutError:
-        raise TwinbusError(f"the namespace at {path} does not answer") from None
+        raise TwinbusError(f"the process at {path} does not answer") from None
     except OSError as error:
-        raise TwinbusError(f"no namespace is running at {path}: {error.strerror or error}") from None
+        raise TwinbusError(f"nothing is running at {path}: {error.strerror or error}") from None
     except ValueError:
-        raise TwinbusError(f"what answers at {path} is no namespace") from None
+        raise TwinbusError(f"what answers at {path} is not twinbus") from None
     if isinstance(said, dict) and said.get("ok") is True:
         return said.get("result")
     text = str(said.get("error")) if isinstance(said, dict) else "an answer that makes no sense"

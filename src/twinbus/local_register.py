@@ -35,13 +35,17 @@ class Registered(NamedTuple):
     pid: int
     path: Path
     """Where to ask: a control socket; or the folder of a spool."""
+    number: int = 0
+    """Tells those apart that a process has of one kind; 0: it has one."""
 
 
 class Registration:
     """Registers this process, until `end`, so that others find it. Works on if that fails."""
 
-    def __init__(self, kind: str, name: str, path: Path) -> None:
-        self._file = _write(kind, name, path, f"{os.getpid()}-{name.lower()}")
+    def __init__(self, kind: str, name: str, path: Path, *, number: int = 0) -> None:
+        """`number` tells those apart that this process has of one kind and name."""
+        key = f"{os.getpid()}-{name.lower()}" + (f"-{number}" if number else "")
+        self._file = _write(kind, name, path, key, number)
 
     def end(self) -> None:
         if self._file is not None:
@@ -69,12 +73,12 @@ def registered_spools(primary_name: str) -> list[Path]:
 
 def _find(kind: str, is_there: Callable[[Registered], bool]) -> list[Registered]:
     found = {entry for place in _places() for entry in _entries(place, kind, is_there)}
-    return sorted(found, key=lambda entry: entry[1:])
+    return sorted(found, key=lambda entry: (entry.name, entry.pid, entry.number, entry.path))
 
 
-def _write(kind: str, name: str, path: Path, key: str) -> Path | None:
+def _write(kind: str, name: str, path: Path, key: str, number: int = 0) -> Path | None:
     """The entry's file; None: it could not be written, and the process works on."""
-    entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute())}
+    entry = {"kind": kind, "name": name, "pid": os.getpid(), "path": str(path.absolute()), "number": number}
     try:
         folder = _places()[0]
         make_own_folder(folder)
@@ -117,7 +121,8 @@ def _read(file: Path) -> Registered | None:
     try:
         with os.fdopen(open_own(file, os.O_RDONLY), encoding="utf-8") as opened:
             said = json.loads(opened.read(ENTRY_BYTES_MAX))
-        return Registered(str(said["kind"]), str(said["name"]), int(said["pid"]), Path(str(said["path"])))
+        number = int(said["number"]) if "number" in said else 0
+        return Registered(str(said["kind"]), str(said["name"]), int(said["pid"]), Path(str(said["path"])), number)
     except (OSError, StoreError, ValueError, KeyError, TypeError):
         return None
 

@@ -27,6 +27,10 @@ ELSEWHERE = {
     "pipeline watch": "tests/spark/test_selection.py",
     "pipeline pack": "tests/unit/cli/test_json_form.py",
     "cost actual": "tests/spark/test_report.py",
+    "syphon list": "tests/interop/test_syphon_control_command.py",
+    "syphon pause": "tests/interop/test_syphon_control_command.py",
+    "syphon resume": "tests/interop/test_syphon_control_command.py",
+    "syphon pace": "tests/interop/test_syphon_control_command.py",
 }
 """Commands that take long: their documents are checked where those are made anyway."""
 

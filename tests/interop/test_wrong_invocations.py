@@ -125,7 +125,7 @@ FAILS: list[tuple[str, str]] = [
     ("syphon --dry-run --primary A --secondary B --count 1", "does not answer"),
     ("syphon quarantine list --primary A --secondary B --count 1", "unreachable"),
     ("fault list", "there is no namespace 'local'"),
-    ("fault list --control nowhere.sock", "no namespace is running"),
+    ("fault list --control nowhere.sock", "nothing is running"),
     ("ledger stats nowhere", "there is no ledger"),
     ("ledger verify nowhere", "there is no ledger"),
     ("ledger tail nowhere", "there is no ledger"),

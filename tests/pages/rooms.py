@@ -37,6 +37,7 @@ ROOMS = (
     Room("own_files", "files for their owner only, links that are not followed"),
     Room("storage", "files in local folders and at URLs, leases", "own_files units"),
     Room("control_client", "the client's end of a control socket"),
+    Room("control_server", "the server's end of a control socket", "control_client local_register"),
     Room("local_register", "processes of this machine that can be asked, and spools", "own_files"),
     Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),
     Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
@@ -129,7 +130,7 @@ ROOMS = (
     Room(
         "broker.ops",
         "metrics, the control socket, dumps, backups, ledger events",
-        "twinbus amqp broker control_client ledger own_files pairing.backlog_queues units",
+        "twinbus amqp broker control_client control_server ledger own_files pairing.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
@@ -140,7 +141,11 @@ ROOMS = (
     Room("board.reader", "the board, read", "board pairing.failure transport"),
     Room("board.poster", "reports, posted", "amqp board pairing.failure transport"),
     # the way home and the record
-    Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
+    Room(
+        "syphon",
+        "the pump, its pace, order, quarantine; steered from outside",
+        "amqp control_client control_server ledger local_register pairing plain_text ranges transport",
+    ),
     Room(
         "messages",
         "single messages: found, resubmitted, dead-lettered, purged",
@@ -164,7 +169,7 @@ ROOMS = (
         "proxy",
         "a Service Bus endpoint in front of a pair",
         (
-            "twinbus amqp broker client connection_string control_client ledger local_register options pairing "
+            "twinbus amqp broker client connection_string control_server ledger options pairing "
             "plain_text proxy transport"
         ),
     ),

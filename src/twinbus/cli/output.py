@@ -127,6 +127,7 @@ SCALED: Mapping[str, tuple[str, float]] = {
     "hours": ("lasts_s", 3600),
     "capacity_hours": ("capacity_s", 3600),
     "rate": ("messages_per_s", 1),
+    "rate_limit": ("limit_per_s", 1),
     "per_second": ("per_s", 1),
     **{f"ms_{which}": (f"{which}_s", 0.001) for which in ("p50", "p95", "p99", "max")},
 }

@@ -54,7 +54,8 @@ class SyphonRun:
 
     SIGTERM and Ctrl-C end it cleanly: what is on its way arrives, what was borrowed goes back. A second one ends the
     process on the spot, which loses nothing either: the backlog gives back what was borrowed when its locks end.
-    SIGUSR1 pauses, and the next one goes on; SIGUSR2 goes on too, and changes nothing if it is not paused.
+    SIGUSR1 pauses, and the next one goes on; SIGUSR2 goes on too, and changes nothing if it is not paused. The control
+    socket does the same, and changes the pace.
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class SyphonRun:
                 self._go_on()
 
     async def _follow(self) -> tuple[Ending, Progress]:
+        from twinbus.syphon.control_socket import steerable
+
         syphon = self.syphon
-        async with syphon:
+        async with syphon, steerable(syphon, "command"):
             counting = asyncio.create_task(self._count())
             async for progress in syphon.progress(self._screen.every_s):
                 self._screen.show(progress)
@@ -109,7 +112,7 @@ class SyphonRun:
                     self._metrics.show(progress)
                 is_calm = progress.held == 0  # those of the canary are counted when the backlog has let them go
                 if progress.state == AFTER_CANARY and is_calm and self._ending is None:
-                    self._after_canary(progress.moved)
+                    self._after_canary(progress.moved, stays=syphon.pump.pace.stays_after_canary)
             counting.cancel()
             await asyncio.gather(counting, return_exceptions=True)
             if self._stopping is not None:
@@ -157,7 +160,9 @@ class SyphonRun:
 
     # --- after the first ones ---
 
-    def _after_canary(self, moved: int) -> None:
+    def _after_canary(self, moved: int, *, stays: bool) -> None:
+        if stays:  # `twinbus syphon pace --first` has paused it, and `resume` goes on
+            return
         if not self._screen.can_ask:
             self._stop(Ending.CANARY)
         elif not self._has_asked:

@@ -18,6 +18,7 @@ from twinbus.spool.contents import SpoolContents, SpoolCounts
 from twinbus.spool.folder import SpoolFolder
 from twinbus.spool.private_namespace import PrivateNamespace
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+from twinbus.syphon.control_socket import steerable
 from twinbus.syphon.queue_discovery import QUEUES_MAX
 from twinbus.syphon.syphon import Detour
 from twinbus.transport.dial import Dial
@@ -142,7 +143,7 @@ class OpenSpool:
         while True:
             syphon = self.make_syphon(until_empty=until_empty)
             try:
-                async with syphon:
+                async with syphon, steerable(syphon, "spool"):
                     await syphon.finished()
                 return
             except Exception:

@@ -96,7 +96,7 @@ class DetourPump(Pump):
         return self._choose(now_ms)
 
     def _is_unwanted(self, held: HeldMessage) -> bool:
-        return self._has_filter and (
+        return self.pace.has_filter and (
             self.options.enqueued_before is not None or not self.pace.allows(held.aliases.path)
         )
 

@@ -97,15 +97,12 @@ class SyphonOptions:
         check_ranges(self, _RANGES)
 
     def _problems(self) -> list[str]:
-        problems = []
+        problems: list[str] = []
         if self.ttl not in ("remaining", "restart"):
             problems.append(f'ttl must be "remaining" or "restart", got {self.ttl!r}')
         if self.order not in (None, "session"):
             problems.append(f'order must be "session" or None, got {self.order!r}')
-        if self.rate is not None and not 0 < self.rate <= _RATE_MAX:
-            problems.append(f"rate must be above 0 and at most {_RATE_MAX:g} messages a second, got {self.rate!r}")
-        if self.canary is not None and self.canary < 1:
-            problems.append(f"canary must be 1 or more messages, got {self.canary!r}")
+        problems += rate_problems(self.rate) + first_problems("canary", self.canary)
         if self.enqueued_before is not None and self.enqueued_before.tzinfo is None:
             problems.append("enqueued_before needs a time zone, e.g. datetime.now(timezone.utc)")
         low, high = self.backoff_s
@@ -123,6 +120,18 @@ class SyphonOptions:
         if self.enqueued_before is None:
             return None
         return int(self.enqueued_before.astimezone(UTC).timestamp() * 1000)
+
+
+def rate_problems(rate: float | None) -> list[str]:
+    """What is wrong with a limit of the rate; None: no limit."""
+    if rate is None or 0 < rate <= _RATE_MAX:
+        return []
+    return [f"rate must be above 0 and at most {_RATE_MAX:g} messages a second, got {rate!r}"]
+
+
+def first_problems(name: str, first: int | None) -> list[str]:
+    """What is wrong with a number of messages after which to pause; None: no such number."""
+    return [f"{name} must be 1 or more messages, got {first!r}"] if first is not None and first < 1 else []
 
 
 def with_chance(options: SyphonOptions) -> SyphonOptions:

@@ -33,7 +33,7 @@ from twinbus.syphon.effects import (
 )
 from twinbus.syphon.ledger_events import NO_EVENT_LOG, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import RunState, UnlistedEntities
+from twinbus.syphon.pace import Keep, PaceChange, RunState, UnlistedEntities
 from twinbus.transport.annotations import enqueued_ms
 from twinbus.transport.failures import no_answer
 
@@ -59,8 +59,7 @@ class Pump(BatchSender):
         self._attempt_ms = round(options.attempt_s * 1000)
         self._lock_ms = round(options.lock_s * 1000)
         self._busy_ms = round(options.busy_s * 1000)
-        self._has_filter = options.entities is not None or options.enqueued_before is not None
-        self._unlisted = None if options.entities is None else UnlistedEntities(self.pace.allows)
+        self._unlisted = UnlistedEntities(self.pace.allows)
         self._recorded_state = RunState.RUNNING
 
     # --- backlog queues ---
@@ -120,7 +119,7 @@ class Pump(BatchSender):
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.expires_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
-        if self._unlisted is not None:
+        if self.pace.entities is not None:
             self._effects += self._unlisted.check(queue.index, raw, aliases.path)
             self.counts.unlisted = self._unlisted.count
         self._enqueue(held, raw, since_ms, now_ms)
@@ -137,7 +136,7 @@ class Pump(BatchSender):
         destination = self.destinations.get(path) or self._new_destination(held, now_ms)
         if destination is None:
             return
-        is_unwanted = self._has_filter and not self.pace.wants(path, since_ms)
+        is_unwanted = self.pace.has_filter and not self.pace.wants(path, since_ms)
         if is_unwanted or not self.pace.is_running or destination.is_resting(now_ms):
             self._park(held, now_ms)
         else:
@@ -291,6 +290,19 @@ class Pump(BatchSender):
     def resume(self) -> None:
         self.pace.resume()
         self.wake()
+
+    def change_pace(self, change: PaceChange, now_ms: int) -> None:
+        """Another rate, number or choice of entities; what is in flight arrives."""
+        self.pace.change(change, now_ms)
+        if isinstance(change.entities, Keep):
+            return
+        for destination in list(self.destinations.values()):  # a message may find another one
+            if destination.has_messages and not self.pace.allows(destination.path):
+                self._park_all(destination.take_all(), now_ms)
+        for queue in self.queues:  # what is parked may be wanted now
+            if queue.parked:
+                self._end_sweep(queue, now_ms)
+            queue.wake()
 
     def wake(self) -> None:
         """Try at once what rests after a failure: somebody knows that it is over."""

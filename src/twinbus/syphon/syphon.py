@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.errors import DecodeError, TwinbusError
@@ -25,6 +26,7 @@ from twinbus.syphon.effects import Alert, log_line
 from twinbus.syphon.ledger_events import NO_EVENT_LOG, SpoolEventLog, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions, with_chance
 from twinbus.syphon.ordered_pump import BacklogObserver, OrderedPump
+from twinbus.syphon.pace import PaceChange
 from twinbus.syphon.primary_connection import PrimaryConnection, TwoWays
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
 from twinbus.syphon.pump import Pump
@@ -114,7 +116,8 @@ class Syphon:
         if detour is not None:
             self._primary = TwoWays(self._primary, self._way_to(detour.secondary), self._is_detour)
         self._gauge = RateGauge(self._started_ms)
-        self._primary_name = primary_name
+        self.primary_name = primary_name
+        self.secondary_name = secondary.ledger_name
         self._outage = OutageWatch()
         self.watch = BacklogWatch(self._take_snapshot, self._may_wait, self._clock)
         self.expects_more: Callable[[], bool] = lambda: False
@@ -195,6 +198,16 @@ class Syphon:
         self.pump.resume()
         self._run_effects()
 
+    def change_pace(self, change: PaceChange) -> None:
+        """Another rate, number of messages or choice of entities, from now on."""
+        self.pump.change_pace(change, self._clock())
+        self._run_effects()
+
+    @property
+    def present_options(self) -> SyphonOptions:
+        """The options, with what was changed since the start."""
+        return replace(self.options, rate=self.pump.pace.rate, entities=self.pump.pace.entities)
+
     def wake(self) -> None:
         """Try at once what rests after a failure."""
         self.pump.wake()
@@ -207,7 +220,7 @@ class Syphon:
     def use_detours(self, queues: Sequence[int]) -> None:
         """The backlog queues of the detour, by index, as they are known now."""
         if isinstance(self.pump, DetourPump):
-            self.pump.use_detours([backlog_path(self._primary_name, index) for index in queues])
+            self.pump.use_detours([backlog_path(self.primary_name, index) for index in queues])
 
     def _is_detour(self, path: str) -> bool:
         return isinstance(self.pump, DetourPump) and self.pump.is_detour(path)
@@ -300,7 +313,7 @@ class Syphon:
             now_ms, is_active = self._clock(), self._is_outage_active()
             text = self._outage.check(now_ms, self.pump.counts, self.backlog, is_active=is_active)
             if text is not None:
-                self._alert(Alert("backlog_home", self._primary_name, text))
+                self._alert(Alert("backlog_home", self.primary_name, text))
             await asyncio.sleep(depth_watch.CHECK_S)
 
     def _is_any_resting(self) -> bool:

@@ -14,8 +14,9 @@ import pytest
 from twinbus.broker.faults.catalogue import KINDS
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
-from twinbus.broker.ops.control_socket import ControlServer, make_control_handler
+from twinbus.broker.ops.control_socket import make_control_handler
 from twinbus.cli.main import run
+from twinbus.control_server import ControlServer
 
 NOW = 1_000_000
 
@@ -142,11 +143,11 @@ def test_an_entity_that_is_not_there_is_mentioned(running: Path, capsys: pytest.
         ("clear slow-1 --all", 2, "or give --all"),
         ("list --control x --data y", 2, "one or the other"),
         ("list", 1, "there is no namespace 'local' in .twinbus"),
-        ("list --control nowhere.sock", 1, "no namespace is running at nowhere.sock"),
+        ("list --control nowhere.sock", 1, "nothing is running at nowhere.sock"),
         ("list --data bus --namespace nope", 1, "it has contoso"),
         ("list --data bus --namespace ../bus", 1, "there is no namespace '../bus'"),
         ("list --data bus --namespace stopped", 1, "is not running"),
-        ("list --data bus --namespace killed", 1, "no namespace is running"),
+        ("list --data bus --namespace killed", 1, "nothing is running"),
         ("clear slow-9 --data bus --namespace contoso", 1, "there are no faults"),
     ],
 )

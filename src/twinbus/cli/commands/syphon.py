@@ -26,6 +26,7 @@ from twinbus.cli.arguments import (
     with_groups,
 )
 from twinbus.cli.commands.quarantine import quarantine_commands
+from twinbus.cli.commands.syphon_control import add_control_commands
 from twinbus.cli.completion import one_of
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.metrics_export import ListenAddress, MetricsFile, parse_address, serve_metrics
@@ -142,7 +143,8 @@ def syphon(
     home, or to the backlog if their entity is down and the secondary is up. Folders in use are left to their processes.
     It ends with 3 if such a folder has messages, and with 1 if one is damaged or of another pair.
 
-    SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
+    SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2. From outside,
+    `twinbus syphon list`, `pause`, `resume` and `pace` see and steer it.
 
     \b
     Examples:
@@ -250,8 +252,10 @@ async def _bring_home(
         leftovers = SyphonLeftovers([], None, 0, [])
 
         async def look(ending: Ending, progress: Progress) -> None:
-            nonlocal names, leftovers
-            if names is None and ending in (Ending.EMPTY, Ending.UNSURE):
+            nonlocal names, leftovers, options
+            options, chosen = run.syphon.present_options, options.entities
+            is_checked = names is not None and options.entities == chosen
+            if not is_checked and ending in (Ending.EMPTY, Ending.UNSURE):
                 names = await check_names(ends, options, run.syphon.queues.indexes)  # nobody could at the start
             leftovers = await _leftovers(ends, options, run.syphon, ending, names, progress)
 
@@ -348,10 +352,11 @@ def exit_code(ending: Ending, options: SyphonOptions, leftovers: SyphonLeftovers
 
 
 def syphon_commands() -> typer.Typer:
-    """`twinbus syphon`, and `quarantine` below it."""
+    """`twinbus syphon`, and below it what steers running ones, and `quarantine`."""
     app = typer.Typer(cls=PanelGroup, rich_markup_mode=None, no_args_is_help=False, invoke_without_command=True)
     app.callback(cls=PanelGroup, epilog=exit_codes(not_all=ENDED_EARLY), invoke_without_command=True)(
         with_groups(syphon)
     )
+    add_control_commands(app)
     app.add_typer(quarantine_commands(), name="quarantine")
     return app

@@ -6,6 +6,7 @@ import asyncio
 
 from twinbus.client.core.own_syphon import OwnSyphon
 from twinbus.syphon import Syphon
+from twinbus.syphon.control_socket import SyphonControls, steerable
 
 
 class SyphonRunner:
@@ -13,11 +14,14 @@ class SyphonRunner:
         self._own = own
         self._queues = queues
         self._watch: asyncio.Task[None] | None = None
+        self._controls: SyphonControls | None = None
 
     async def start(self) -> None:
         """Returns when the syphon runs."""
         syphon = self._own.make(self._queues)
         await syphon.start()
+        self._controls = steerable(syphon, "client")
+        await self._controls.start()
         self._watch = asyncio.get_running_loop().create_task(self._finished(syphon), name="twinbus-syphon")
 
     async def stop(self) -> None:
@@ -25,6 +29,8 @@ class SyphonRunner:
         syphon = self._own.syphon
         if syphon is None or self._watch is None:
             return
+        if self._controls is not None:
+            await self._controls.stop()
         await syphon.stop()
         if self._watch is not asyncio.current_task():
             await asyncio.gather(self._watch, return_exceptions=True)

@@ -7,6 +7,7 @@ import contextlib
 import threading
 
 from twinbus.client.core.own_syphon import OwnSyphon
+from twinbus.syphon.control_socket import steerable
 
 STOP_PATIENCE_S = 10.0
 """A syphon that is stopped finishes what is on its way, which takes 5 s at most, and closes its connections."""
@@ -47,7 +48,7 @@ class SyphonRunner:
 
     async def _live(self) -> None:
         self._loop, self._leave = asyncio.get_running_loop(), asyncio.Event()
-        async with self._own.make(self._queues) as syphon:
+        async with self._own.make(self._queues) as syphon, steerable(syphon, "client"):
             self._has_begun.set()
             ended = asyncio.create_task(syphon.finished())
             leaving = asyncio.create_task(self._leave.wait())

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from twinbus import control_client
+from twinbus import control_server as control
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
-from twinbus.broker.ops import control_socket as control
-from twinbus.broker.ops.control_socket import ControlServer, Handler, make_control_handler
+from twinbus.broker.ops.control_socket import make_control_handler
+from twinbus.control_server import ControlServer, Handler
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 
 NOW = 1_000_000
@@ -187,7 +188,7 @@ async def test_the_socket_is_its_owners_and_gone_at_the_end(tmp_path: Path) -> N
         assert await said_until_the_end(reader) == b""
     assert list(tmp_path.iterdir()) == []
     await server.stop()
-    with pytest.raises(TwinbusError, match="no namespace is running"):
+    with pytest.raises(TwinbusError, match="nothing is running"):
         await ask(server.path, "ping")
 
 
@@ -250,5 +251,5 @@ async def test_an_answer_that_is_none_is_one_line(tmp_path: Path) -> None:
 
     path = tmp_path / "control.sock"
     async with await asyncio.start_unix_server(babble, path):
-        with pytest.raises(TwinbusError, match="is no namespace"):
+        with pytest.raises(TwinbusError, match="is not twinbus"):
             await ask(path, "ping")
