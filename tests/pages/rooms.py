@@ -134,11 +134,23 @@ ROOMS = (
         "twinbus amqp broker control_client control_server ledger own_files pairing.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
+    # the board
+    Room(
+        "board", "reports of processes, the fleet they make, when to post and what to read", "plain_text", is_pure=True
+    ),
+    Room("board.message", "a report as a message", "amqp board", is_pure=True),
+    Room("board.reader", "the board, read", "board pairing.failure transport"),
+    Room("board.poster", "reports, posted", "amqp board pairing.failure transport"),
     # the way home and the record
     Room(
         "syphon",
         "the pump, its pace, order, quarantine; steered from outside",
         "amqp control_client control_server ledger local_register pairing plain_text ranges transport",
+    ),
+    Room(
+        "messages",
+        "single messages: found, resubmitted, dead-lettered, purged",
+        "amqp pairing syphon transport",
     ),
     Room(
         "spool",

@@ -28,6 +28,7 @@ from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.drill import NOT_PUT_BACK, drill
 from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
+from twinbus.cli.commands.message import message_commands
 from twinbus.cli.commands.pair import NOT_EXACT, pair
 from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.proxy import proxy
@@ -95,6 +96,7 @@ app.add_typer(fault_commands(), name="fault")
 app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")
 app.add_typer(pipeline_commands(), name="pipeline", short_help="Work on Spark: reports, and large backlogs.")
 app.add_typer(cost_commands(), name="cost")
+app.add_typer(message_commands(), name="message", short_help="Look at single messages, resubmit, dead-letter, purge.")
 app.add_typer(syphon_commands(), name="syphon", short_help="Bring the backlog home.")
 
 

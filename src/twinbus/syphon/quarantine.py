@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.amqp import sections
-from twinbus.amqp.outcomes import RELEASED
-from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.sections import Layout, PropertyField
 from twinbus.amqp.types import Value, text_of
 from twinbus.errors import DecodeError, EnvelopeError
@@ -20,20 +19,17 @@ from twinbus.ledger.schema import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import Aliases, read_aliases
 from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
+from twinbus.syphon.home_sender import HomeSender
 from twinbus.syphon.ledger_events import QuarantineEventLog
-from twinbus.syphon.quarantine_links import DeadLetterReader, SingleSender
 from twinbus.transport.annotations import enqueued_ms, sequence_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.locked_search import LockedSearch
 from twinbus.transport.peek import DEAD_LETTER_QUEUE, pages, peek
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
 
-_CREDIT = 100
-_QUIET_S = 1.0
-_UNDER_LOCK = "locked by another receiver: try again later"
-_TOO_FAR = "too many messages lie before it: their locks ended before it arrived; remove those first"
 _Field = TypeVar("_Field")
 
 MessageNumber = tuple[int, int]
@@ -116,12 +112,12 @@ class Quarantine:
     async def redrive(self, primary: Dial, wanted: QuarantineFilter) -> QuarantineResult:
         """Send the chosen messages home, with their full time to live; those refused again stay."""
         async with self._new_connection(primary) as connection:
-            return await self._remove(wanted, Kind.REDRIVEN, SingleSender(connection, self._attempt_s))
+            return await self._remove(wanted, Kind.REDRIVEN, HomeSender(connection, self._attempt_s))
 
     async def discard(self, wanted: QuarantineFilter) -> QuarantineResult:
         return await self._remove(wanted, Kind.DISCARDED, None)
 
-    async def _remove(self, wanted: QuarantineFilter, kind: Kind, sender: SingleSender | None) -> QuarantineResult:
+    async def _remove(self, wanted: QuarantineFilter, kind: Kind, sender: HomeSender | None) -> QuarantineResult:
         result = QuarantineResult()
         for queue, path in self._paths.items():
             chosen = {found.sequence async for found in self._messages_in(queue, path) if wanted(found)}
@@ -145,66 +141,38 @@ class QuarantineRemoval:
         connection: NamespaceConnection,
         path: str,
         kind: Kind,
-        sender: SingleSender | None,
+        sender: HomeSender | None,
         event_log: QuarantineEventLog,
         attempt_s: float,
     ) -> None:
         """`kind` is the event to record; without a `sender` the messages are discarded."""
-        self._connection = connection
-        self._path = path
         self._queue = path.removesuffix(DEAD_LETTER_QUEUE)
         self._kind = kind
         self._sender = sender
         self._event_log = event_log
-        self._attempt_s = attempt_s
-        self._reader = DeadLetterReader()
-        self._to_release: list[int] = []
-        """Delivery ids."""
-        self._passed: dict[int, int] = {}
-        """Messages that were passed over, by number, and how many chosen ones were missing then."""
+        self._search = LockedSearch(connection, path, attempt_s)
 
     async def run(self, queue: int, chosen: set[int], result: QuarantineResult) -> None:
-        """Receive until all chosen messages have been seen; release the others at the end."""
-        link = await self._connection.open_receiver(self._path, self._reader)
-        link.keep_credit = _CREDIT
-        self._connection.flush()
-        why_not = _UNDER_LOCK
-        while chosen and why_not is _UNDER_LOCK:
-            transfer = await self._reader.next(_QUIET_S)
-            if transfer is None:
-                break
-            found = describe(queue, transfer.payload)
-            if found.sequence in chosen:
-                chosen.discard(found.sequence)
-                await self._take_out(found, transfer.delivery_id, link, result)
-            elif not self._pass_over(found, transfer.delivery_id, len(chosen)):
-                why_not = _TOO_FAR
-        await self._leave(link)
-        result.kept |= dict.fromkeys([(queue, each) for each in chosen], why_not)
+        """Receive until all chosen messages have been seen; the others are given back at the end."""
+        missing = await self._search.run(chosen, lambda transfer: self._take_out(queue, transfer, result))
+        result.kept |= {(queue, each): why_not for each, why_not in missing.items()}
 
-    def _pass_over(self, found: QuarantinedMessage, delivery_id: int, missing: int) -> bool:
-        """Whether to go on. If a message comes again its lock has ended, and if none of the missing ones arrived
-        meanwhile, none ever will."""
-        self._to_release.append(delivery_id)
-        before, self._passed[found.sequence] = self._passed.get(found.sequence), missing
-        return before != missing
-
-    async def _take_out(
-        self, found: QuarantinedMessage, delivery_id: int, link: ReceivingLink, result: QuarantineResult
-    ) -> None:
+    async def _take_out(self, queue: int, transfer: TransferArrived, result: QuarantineResult) -> bool:
+        found = describe(queue, transfer.payload)
         self._event_log.record(Kind.RECEIVED_FROM_BACKLOG, found, self._queue)
         try:
             if self._sender is not None:
                 await self._send_home(found, self._sender)
-            await self._reader.remove(link, delivery_id, self._connection.flush, self._attempt_s)
-            self._event_log.record(self._kind, found, self._queue, found.reason or "")
-            result.done.append(found.number)
+            await self._search.complete(transfer)
         except (ConnectionFailed, EnvelopeError, DecodeError) as error:
             result.kept[found.number] = str(error)
             self._event_log.record(Kind.RELEASED, found, self._queue, str(error))
-            self._to_release.append(delivery_id)
+            return False
+        self._event_log.record(self._kind, found, self._queue, found.reason or "")
+        result.done.append(found.number)
+        return True
 
-    async def _send_home(self, found: QuarantinedMessage, sender: SingleSender) -> None:
+    async def _send_home(self, found: QuarantinedMessage, sender: HomeSender) -> None:
         """Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
         try:
             size = await sender.deliver(found.encoded)
@@ -213,14 +181,6 @@ class QuarantineRemoval:
             self._event_log.record_not_sent(found, error, failure)
             raise
         self._event_log.record_sent(found, size)
-
-    async def _leave(self, link: ReceivingLink) -> None:
-        await self._reader.drain(link, self._connection.flush, _QUIET_S)  # or what is released now comes again at once
-        for delivery_id in self._to_release + self._reader.take_unread():
-            link.settle(delivery_id, delivery_id, RELEASED)
-        link.context = None
-        link.detach()
-        self._connection.flush()
 
 
 def describe(queue: int, message: bytes) -> QuarantinedMessage:

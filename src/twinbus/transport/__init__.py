@@ -12,6 +12,8 @@ link_limits.py   what a peer takes at once
 requests.py      requests to `$cbs` and `<entity>/$management`
 tokens.py        puts tokens and renews them in time
 peek.py          looks into a queue without taking anything
+locked_search.py  takes chosen messages out of a queue
+single_sender.py  sends one message at a time
 annotations.py   what the service writes into a message's annotations
 failures.py      errors of a peer, classified
 """

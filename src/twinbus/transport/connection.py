@@ -39,7 +39,7 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Value
+from twinbus.amqp.types import Symbol, Value
 from twinbus.errors import AmqpError
 from twinbus.pairing.failure import Failure
 from twinbus.transport.amqp_stream import AmqpStream
@@ -57,6 +57,7 @@ R = TypeVar("R")
 _ABOUT_OTHER_MESSAGES = (DispositionArrived, CreditChanged)
 """Events that may be handled before messages that came before them."""
 IDLE_MS = 60_000
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
 LINKS_PER_SESSION = 200
 TOKENS_MAX = 500
 """Entities that one connection should be used for: a namespace takes a limited number of tokens from each."""
@@ -131,6 +132,11 @@ class NamespaceConnection:
         return frozenset() if remote is None else frozenset(map(str, remote.offered_capabilities or ()))
 
     @property
+    def attempt_s(self) -> float:
+        """How long one attempt at anything may take."""
+        return self._attempt_s
+
+    @property
     def unsent_bytes(self) -> int:
         """What the peer has not taken; `after_events` is called when much of it has gone."""
         return self._stream.unsent_bytes
@@ -201,10 +207,13 @@ class NamespaceConnection:
 
     # --- links ---
 
-    async def open_receiver(self, path: str, handler: LinkHandler) -> ReceivingLink:
-        """A peek-lock link. Each path has a session of its own, so that its delivery ids are consecutive."""
+    async def open_receiver(self, path: str, handler: LinkHandler, *, session_id: str | None = None) -> ReceivingLink:
+        """A peek-lock link. Each path has a session of its own, so that its delivery ids are consecutive.
+
+        `session_id`: only messages of this session, which is locked meanwhile.
+        """
         await self._authorise(path)
-        link = self._attach_receiver(f"from {path}", path)
+        link = self._attach_receiver(f"from {path}", path, session_id)
         await self._await_attach(link, self._expect(link, handler), path)
         return link
 
@@ -309,10 +318,11 @@ class NamespaceConnection:
         link = await self._request_link(address)
         return await _within(wait_s, link.exchange(payload), address)
 
-    def _attach_receiver(self, session: str, path: str) -> ReceivingLink:
+    def _attach_receiver(self, session: str, path: str, session_id: str | None = None) -> ReceivingLink:
+        wanted = None if session_id is None else {SESSION_FILTER: session_id}
         return self._session(session).attach_receiver(
             self._link_name(path),
-            path,
+            path if wanted is None else Source(path, filter=wanted),
             snd_settle_mode=0,
             rcv_settle_mode=1,
             properties={"com.microsoft:receiver-name": f"twinbus-{self._name}"},

@@ -17,7 +17,7 @@ from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, or_dash, say, table
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.errors import DecodeError, OptionsError, TwinbusError
+from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import harmless
 from twinbus.units import offset_time, time_of
 
@@ -109,6 +109,8 @@ def show(
     if found is None:
         raise TwinbusError(f"no message {number} is in quarantine; see twinbus syphon quarantine list")
     if as_json:
+        from twinbus.messages.contents import body_of, properties_of
+
         body, kind = body_of(found.encoded)
         properties, unreadable = properties_of(found.encoded)
         more = {"properties": properties, "body_kind": kind, "body": base64.b64encode(body).decode()}
@@ -317,6 +319,8 @@ def list_text(found: Sequence[QuarantinedMessage]) -> str:
 
 
 def show_text(found: QuarantinedMessage) -> str:
+    from twinbus.messages.contents import body_of, properties_of
+
     when = "?" if found.enqueued_ms is None else offset_time(time_of(found.enqueued_ms))
     body, kind = body_of(found.encoded)
     properties, unreadable = properties_of(found.encoded)
@@ -335,34 +339,6 @@ def show_text(found: QuarantinedMessage) -> str:
     shown = body[:BODY_SHOWN].decode("utf-8", "replace")
     more = "" if len(body) <= BODY_SHOWN else f"\n... and {len(body) - BODY_SHOWN:,} bytes more: --json has all"
     return "\n".join(lines) + (f"\n\n{harmless(shown, kept=LINE_END)}{more}" if body else "")
-
-
-def properties_of(encoded: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """The application properties as texts; and why others cannot be read."""
-    from twinbus.amqp import sections
-    from twinbus.amqp.plain_values import plain_map
-    from twinbus.amqp.types import text_of
-
-    try:
-        span = sections.walk(encoded).application_properties
-    except DecodeError as error:
-        return {}, {"properties": str(error)}
-    found, missing = plain_map(encoded, span)
-    texts = {name: text_of(value) if isinstance(value, bytes) else str(value) for name, value in found.items()}
-    return texts, {name or "properties": why for name, why in missing.items()}
-
-
-def body_of(encoded: bytes) -> tuple[bytes, str]:
-    """The body's bytes and what kind of body that is; a value or a sequence as it is encoded."""
-    from twinbus.amqp import sections
-
-    try:
-        layout = sections.walk(encoded)
-    except DecodeError:
-        return encoded, "unreadable"
-    if layout.body_kind == "data":
-        return b"".join(sections.data_sections(encoded, layout)), "data"
-    return (b"", "none") if layout.body is None else (encoded[slice(*layout.body)], str(layout.body_kind))
 
 
 def quarantine_commands() -> typer.Typer:

@@ -1,0 +1,103 @@
+"""The present state of everything that the page shows; written by the watch, read by pages. For one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+from twinbus.console.delta import Section, Sections
+from twinbus.console.sections import CHANGE_WORDS, TRACKED
+from twinbus.plain_text import on_one_line
+
+EVENTS_MAX = 200
+SAMPLES_MAX = 720
+"""Of the plots: an hour, if one is taken every five seconds."""
+SINCE_MAX = 5_000
+EVENT_LENGTH_MAX = 500
+
+
+class ConsoleState:
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        self._clock = clock
+        self._sections: dict[str, Section] = {}
+        self._events: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._samples: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._since: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        """Of section and key: the state in which it is, and since when as far as was seen here."""
+        self._number = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def sections(self) -> Sections:
+        """As of now. A section is replaced, never changed."""
+        return dict(self._sections)
+
+    def section(self, name: str) -> Section:
+        return self._sections.get(name, {})
+
+    async def wait_for_change(self, wait_s: float) -> bool:
+        """Whether anything has changed since the last call that said so began; False after `wait_s`."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def put(self, name: str, section: Section) -> None:
+        """Replace a section, and note what its rows have turned to."""
+        if name in TRACKED:
+            section = {key: self._with_since(name, key, row) for key, row in section.items()}
+        if self._sections.get(name) != section:
+            self._sections[name] = section
+            self._announce()
+
+    def tell(self, kind: str, text: str, about: str = "", at: float | None = None) -> None:
+        """Add an event. `kind`: bad, good, note or done (by an operator)."""
+        self._number += 1
+        text = on_one_line(text, EVENT_LENGTH_MAX)
+        self._events[str(self._number)] = {
+            "at": self._clock() if at is None else at,
+            "kind": kind,
+            "text": text,
+            "about": on_one_line(about, EVENT_LENGTH_MAX),
+        }
+        while len(self._events) > EVENTS_MAX:
+            self._events.popitem(last=False)
+        self._sections["events"] = dict(self._events)
+        self._announce()
+
+    def sample(self, values: dict[str, Any]) -> None:
+        """Add a point to the plots."""
+        at = self._clock()
+        self._samples[f"{at:.3f}"] = {"at": at, **values}
+        while len(self._samples) > SAMPLES_MAX:
+            self._samples.popitem(last=False)
+        self._sections["history"] = dict(self._samples)
+        self._announce()
+
+    def _with_since(self, name: str, key: str, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the time since when it is in its state: as it says, else as was seen here."""
+        state, place = str(row.get("state")), (name, key)
+        before = self._since.get(place)
+        if before is None or before[0] != state:
+            now = self._clock()
+            self._since[place] = before = (state, now) if before is not None else (state, 0.0)
+            self._since.move_to_end(place)
+            while len(self._since) > SINCE_MAX:
+                self._since.popitem(last=False)
+            if before[1] or state in CHANGE_WORDS["bad"]:
+                self._note_change(str(row.get("name", key)), state, str(row.get("reason") or ""))
+        return row if row.get("since") is not None else {**row, "since": before[1] or None}
+
+    def _note_change(self, name: str, state: str, reason: str) -> None:
+        kind = next((kind for kind, words in CHANGE_WORDS.items() if state in words), "note")
+        self.tell(kind, f"{name} is {state}" + (f": {reason}" if reason else ""), name)
+
+    def _announce(self) -> None:
+        """Wake everybody who waits; who comes later waits for the next change."""
+        self._changed.set()
+        self._changed = asyncio.Event()

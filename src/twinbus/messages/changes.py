@@ -1,0 +1,160 @@
+"""Resubmits, dead-letters and purges messages.
+
+Each message is locked, dealt with, and only then taken off its queue: whatever is interrupted, none is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from twinbus.amqp import sections
+from twinbus.amqp.events import TransferArrived
+from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.messages.browsed_message import BrowsedMessage, BrowsedState
+from twinbus.messages.browser import find_messages
+from twinbus.messages.choice import MessageChoice
+from twinbus.messages.place import MessagePlace
+from twinbus.pairing.envelope import forward_envelope
+from twinbus.pairing.failure import FailureKind
+from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
+from twinbus.transport.annotations import sequence_of
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.locked_search import LockedSearch, dead_lettered
+from twinbus.transport.single_sender import AskedOnceSender
+
+CHANGED_MAX = 100_000
+"""Messages that one call changes; the rest is left for the next one."""
+NOT_RECEIVABLE = {
+    BrowsedState.SCHEDULED: "it is scheduled: nobody can receive it before its time",
+    BrowsedState.DEFERRED: "it is deferred: only who has its number can receive it",
+}
+
+
+@dataclass(slots=True)
+class MessageChanges:
+    """What became of the chosen messages, by sequence number."""
+
+    done: list[int] = field(default_factory=list)
+    kept: dict[int, str] = field(default_factory=dict)
+    """Still where they were, and why."""
+    is_all: bool = True
+    """False: there are more than one call changes."""
+
+
+Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
+"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if it stays."""
+
+
+async def resubmit(
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, to: str | None = None
+) -> MessageChanges:
+    """Send the chosen messages to `to`, by default to the queue or topic they were dead-lettered from.
+
+    Each keeps its id and its properties, without the reason why it was dead-lettered; its time to live begins anew. A
+    message is stored there before it is taken away here: if this is interrupted it may be there twice, never nowhere.
+    """
+    sender, target = AskedOnceSender(connection, connection.attempt_s), to or place.entity
+
+    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+        await sender.send(target, _as_new(transfer.payload))
+        await search.complete(transfer)
+
+    return await _change(connection, place, choice, act, at_once=False)
+
+
+async def dead_letter(
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, reason: str, description: str = ""
+) -> MessageChanges:
+    """Put the chosen messages into the dead-letter queue, with a reason that others can read there."""
+    outcome = dead_lettered(reason, description)
+
+    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+        await search.settle(transfer, outcome)
+
+    return await _change(connection, place, choice, act, at_once=True)
+
+
+async def purge(
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, most: int = CHANGED_MAX
+) -> MessageChanges:
+    """Remove the chosen messages for good, the oldest first, and at most this many: as many as somebody agreed to."""
+
+    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+        await search.complete(transfer)
+
+    changes = await _change(connection, place, choice, act, at_once=True, most=most)
+    changes.is_all = changes.is_all or most < CHANGED_MAX  # what is beyond was not asked for
+    return changes
+
+
+def _as_new(encoded: bytes) -> bytes:
+    bare = sections.rewrite(encoded, remove_application_properties=DEAD_LETTER_PROPERTIES)
+    return forward_envelope(bare)
+
+
+async def _change(
+    connection: NamespaceConnection,
+    place: MessagePlace,
+    choice: MessageChoice,
+    act: Act,
+    *,
+    at_once: bool,
+    most: int = CHANGED_MAX,
+) -> MessageChanges:
+    found = await find_messages(connection, place, choice, most=most, scanned_max=CHANGED_MAX, keeps_bytes=False)
+    changes = MessageChanges(is_all=found.is_all)
+    wanted = [each for each in found.messages if each.state not in NOT_RECEIVABLE]
+    changes.kept |= {each.sequence: why for each in found.messages if (why := NOT_RECEIVABLE.get(each.state))}
+    chosen = {each.sequence for each in wanted}
+    if not chosen:
+        return changes
+    try:
+        await _run(connection, place, chosen, None, act, changes, at_once=at_once)
+    except ConnectionFailed as error:
+        if error.failure.kind is not FailureKind.NOT_ALLOWED:
+            raise
+        for session, sequences in _by_session(wanted).items():  # the queue demands a session
+            await _run(connection, place, sequences, session, act, changes, at_once=at_once)
+    return changes
+
+
+def _by_session(messages: Iterable[BrowsedMessage]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for each in messages:
+        found.setdefault(each.session_id or "", set()).add(each.sequence)
+    return found
+
+
+async def _run(
+    connection: NamespaceConnection,
+    place: MessagePlace,
+    chosen: set[int],
+    session_id: str | None,
+    act: Act,
+    changes: MessageChanges,
+    *,
+    at_once: bool,
+) -> None:
+    search = LockedSearch(connection, place.path, connection.attempt_s)
+
+    async def take(transfer: TransferArrived) -> bool:
+        sequence = sequence_of(transfer.payload)
+        try:
+            await act(search, transfer)
+        except (ConnectionFailed, EnvelopeError, DecodeError) as error:
+            changes.kept[sequence] = str(error)
+            return False
+        changes.done.append(sequence)
+        return True
+
+    changes.kept |= await search.run(chosen, take, session_id=session_id, at_once=at_once)
+
+
+async def count_messages(
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice
+) -> tuple[int, bool]:
+    """How many messages one call would change, and whether these are all."""
+    found = await find_messages(connection, place, choice, most=CHANGED_MAX, scanned_max=CHANGED_MAX, keeps_bytes=False)
+    return len(found.messages), found.is_all
