@@ -70,7 +70,7 @@ class Bus(NamedTuple):
 def running_bus(folder: Path, is_proxied: bool) -> Iterator[Bus]:
     """A namespace in a process of its own; proxied: two, and `twinbus proxy` in front of them."""
     if is_proxied:
-        with ProxiedPair(folder, QUEUES, *RULES) as pair:
+        with ProxiedPair(folder, QUEUES, *RULES, "--failover-interval", "5s") as pair:
             break_queues(pair.primary)
             yield Bus(pair.proxy.connection_string, pair.proxy.rule_strings, pair.primary, is_proxied)
         return

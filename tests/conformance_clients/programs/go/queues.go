@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -278,9 +279,10 @@ var queueChecks = []check{
 		queue := t.queue(nil)
 		host := strings.Split(strings.Split(bus, "Endpoint=sb://")[1], ";")[0]
 		host = strings.TrimSuffix(host, "/")
-		string_ := strings.Replace(bus, host, "contoso.servicebus.windows.net", 1)
-		string_ = strings.Replace(string_, "UseDevelopmentEmulator=true", "", 1)
-		other := t.otherClient(string_, &azservicebus.ClientOptions{CustomEndpoint: host})
+		elsewhere := strings.Replace(bus, host, "contoso.servicebus.windows.net", 1)
+		elsewhere = strings.Replace(elsewhere, "UseDevelopmentEmulator=true", "", 1)
+		certified := &tls.Config{ServerName: "localhost", MinVersion: tls.VersionTLS12}
+		other := t.otherClient(elsewhere, &azservicebus.ClientOptions{CustomEndpoint: host, TLSConfig: certified})
 		sender, err := other.NewSender(queue, nil)
 		t.ok(err)
 		t.ok(sender.SendMessage(t.ctx, text("1"), nil))
