@@ -86,14 +86,16 @@ class ConsumingOffsets:
         self._monotonic = monotonic
         self._sleep = sleep
         self._tidied: _Tidied | None = None
-        self._has_mark = False
+        self._stream = secrets.token_hex(6)
+        """If this is a new one; Spark asks for the initial offset until the first batch is planned."""
+        self._marked = ""
         self._targets: dict[EntityPartition, int] | None = None
         self._empty_since_s: float | None = None
         self._pause_s = 0.0
         self._uncompleted_batches = 0
 
     def initial(self) -> dict[str, Any]:
-        return ReceiveOffset(secrets.token_hex(6)).as_json()
+        return ReceiveOffset(self._stream).as_json()
 
     def stop_at_what_is_there(self) -> None:
         """Messages that arrive from now on are left for another run, as far as they can be told apart."""
@@ -109,7 +111,8 @@ class ConsumingOffsets:
         Spark asks only when everything up to `start` is committed. Raises `TwinbusError`.
         """
         committed = parse_offset(start)
-        self._check_staging(committed)
+        if committed.batch:
+            self._check_mark(committed.stream, is_first=False)
         tidied = self._tidy(committed)
         self._check_locks(tidied)
         self._pause(committed, tidied)
@@ -123,10 +126,11 @@ class ConsumingOffsets:
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReceiveTask | AdoptTask]:
         """The tasks of the batch between two offsets."""
-        if parse_offset(start).batch == parse_offset(end).batch:
+        offset = parse_offset(end)
+        if parse_offset(start).batch == offset.batch:
             return []
-        self._check_staging(parse_offset(end)._replace(batch=parse_offset(end).batch - 1))
-        return tasks_of(parse_offset(end))
+        self._check_mark(offset.stream, is_first=offset.batch == 1)
+        return tasks_of(offset)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Delete what is delivered. Spark calls this late, and for the last batch not at all: `latest` does it too."""
@@ -136,16 +140,16 @@ class ConsumingOffsets:
 
     # --- staging ---
 
-    def _check_staging(self, committed: ReceiveOffset) -> None:
-        if self._has_mark:
+    def _check_mark(self, stream: str, *, is_first: bool) -> None:
+        if self._marked == stream:
             return
-        if committed.batch:
+        if not is_first:
             try:
-                check_mark(self._folder, committed.stream)
+                check_mark(self._folder, stream)
             except LostStaging as error:
                 self._report_loss(error)
-        put_mark(self._folder, committed.stream)
-        self._has_mark = True
+        put_mark(self._folder, stream)
+        self._marked = stream
 
     def _tidy(self, committed: ReceiveOffset) -> _Tidied:
         known, now_s = self._tidied, self._monotonic()
