@@ -26,7 +26,7 @@ from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.session import QUICK_START
 from twinbus.storage import Folder, Location
 
-VERSION = 9
+VERSION = 10
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 LITTLE_BYTES, QUICK_STEPS = 512 << 20, 1_800_000
 """Up to so much a JVM that never optimizes code fully takes less time: a million events took 44 CPU seconds instead of
