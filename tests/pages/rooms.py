@@ -223,10 +223,12 @@ ROOMS = (
         is_pure=True,
     ),
     # Spark
-    Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),
+    Room(
+        "spark", "sessions and how jobs reach a namespace", "client connection_string own_files pairing spark transport"
+    ),
     Room("spark.source", 'format "servicebus"', "amqp pairing spark storage transport"),
     Room("spark.drain", "a backlog brought home as a job", "ledger pairing spark syphon transport"),
-    Room("spark.compaction", "segments to Parquet", "ledger own_files pairing storage"),
+    Room("spark.compaction", "segments to Parquet", "ledger pairing storage"),
     Room(
         "spark.transforms", "functions from DataFrame to DataFrame", "cost ledger spark.compaction units", is_pure=True
     ),

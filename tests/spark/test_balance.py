@@ -22,6 +22,7 @@ from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.session import LITTLE_ROWS
+from twinbus.storage.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +135,10 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
     for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
         little_by_little = report(spark, tmp_path / "ledger")
         store = tmp_path / "ledger" / "compacted"
-        now = {table: len(files) for table, files in balances.load(store, manifests.load(store)).tables.items()}
+        now = {
+            table: len(files)
+            for table, files in balances.load(LocalFolder(store), manifests.load(LocalFolder(store))).tables.items()
+        }
         most = {table: max(count, most.get(table, 0)) for table, count in now.items()}
     assert [most[table] for table in ("mended", "tallies", "changes")] == [2, 2, 2], "of four that were written"
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
@@ -230,7 +234,7 @@ def test_what_was_looked_at_is_not_looked_at_again(
     store = tmp_path / "compacted"
     before = accounts_in(store)
     assert len(before) > 2
-    for file in manifests.load(store).files:
+    for file in manifests.load(LocalFolder(store)).files:
         (store / file).write_bytes(b"no Parquet")
 
     day.note(Kind.DELIVERED, 600, "m599")
@@ -319,7 +323,7 @@ def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monk
 
 
 def accounts_in(store: Path) -> set[str]:
-    return set(balances.load(store, manifests.load(store)).files("accounts"))
+    return set(balances.load(LocalFolder(store), manifests.load(LocalFolder(store))).files("accounts"))
 
 
 def files_below(store: Path) -> set[str]:
@@ -332,7 +336,7 @@ def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path
 
     make_day(tmp_path)
     compacted = compact_ledger(read_in_process, tmp_path)
-    store = compacted.store
+    store = compacted.store.path()
 
     def accounted() -> int:
         with open_balance(spark, compacted) as found:
@@ -382,10 +386,10 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
         patch.setattr(balances, "save", dies)
         with pytest.raises(StoreError, match=r"balance: no power$"), open_balance(spark, compacted):
             pass
-    assert accounts_in(compacted.store) == before
+    assert accounts_in(compacted.store.path()) == before
     with open_balance(spark, compacted) as found:
         assert found.accounts.count() == 601
-    assert files_below(compacted.store) == accounts_in(compacted.store)
+    assert files_below(compacted.store.path()) == accounts_in(compacted.store.path())
 
 
 @pytest.mark.long

@@ -22,10 +22,12 @@ from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.spark.compaction.manifest import NumberRange, find_holes, join_ranges, overlap
+from twinbus.storage import Folder
+from twinbus.storage.local_folder import LocalFolder
 
 
 def rows_of(compacted: CompactedLedger) -> list[dict[str, Any]]:
-    tables = [pq.ParquetFile(compacted.store / file).read() for file in compacted.manifest.files]
+    tables = [pq.ParquetFile(compacted.store.path() / file).read() for file in compacted.manifest.files]
     rows = [row for table in tables for row in table.to_pylist()]
     return sorted(rows, key=lambda row: (row["process"], row["number"], row["position"]))
 
@@ -118,7 +120,7 @@ def test_days_beyond_all_calendars_share_the_nearest_that_one_has(ledger: Path) 
 def test_a_second_run_reads_only_what_is_new(ledger: Path) -> None:
     asked: list[Chunk] = []
 
-    def watched(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+    def watched(chunks: list[Chunk], store: Folder) -> list[ChunkResult]:
         asked.extend(chunks)
         return read_in_process(chunks, store)
 
@@ -144,10 +146,10 @@ def test_a_line_that_is_being_written_is_left_for_the_next_run(ledger: Path) -> 
     lines = script("00000000000000aa", 3).lines()
     [path] = write_lines(ledger, "00000000000000aa", lines)
     half = path.stat().st_size - 10
-    read = compact(Chunk(path.name, str(path), 0, half, 1, is_growing=True), ledger / "store")
+    read = compact(Chunk(path.name, str(path), 0, half, 1, is_growing=True), LocalFolder(ledger / "store"))
     assert read.bytes == half + 10 - len(lines[-1])
     assert read.troubles == []
-    ended = compact(Chunk(path.name, str(path), 0, half, 1, is_growing=False), ledger / "store")
+    ended = compact(Chunk(path.name, str(path), 0, half, 1, is_growing=False), LocalFolder(ledger / "store"))
     assert [(each.defect, each.lines) for each in ended.troubles] == [("torn", [len(lines)])]
 
 
@@ -160,9 +162,9 @@ def test_a_run_that_dies_leaves_nothing_that_counts(
     def dies(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    def reads_and_dies(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+    def reads_and_dies(chunks: list[Chunk], store: Folder) -> list[ChunkResult]:
         read_in_process(chunks[: len(chunks) // 2], store)
-        (store / "steps" / "date=2025-03-09" / ".half.parquet.1.new").write_bytes(b"PAR1")
+        (store.path() / "steps" / "date=2025-03-09" / ".half.parquet.1.new").write_bytes(b"PAR1")
         return (dies_in == "reading" and dies()) or read_in_process(chunks, store)
 
     with monkeypatch.context() as patched:
@@ -170,7 +172,7 @@ def test_a_run_that_dies_leaves_nothing_that_counts(
             patched.setattr(manifests, "save", dies)
         with pytest.raises(KeyboardInterrupt):
             compact_ledger(reads_and_dies, ledger)
-    assert manifests.load(ledger / "compacted").files == []
+    assert manifests.load(LocalFolder(ledger / "compacted")).files == []
     compacted = compact_ledger(read_in_process, ledger)
     assert numbers_of(compacted) == sorted({*numbers_of(compacted)})
     assert compacted.manifest.records == verify(ledger).records
@@ -295,7 +297,7 @@ def test_a_ledger_that_is_none_and_a_store_that_is_none_are_refused(tmp_path: Pa
     with pytest.raises(StoreError, match="there is no ledger in"):
         compact_ledger(read_in_process, tmp_path / "nowhere")
     store = ledger / "compacted"
-    with manifests.lock_store(store), pytest.raises(StoreInUse):
+    with manifests.lock_store(LocalFolder(store)), pytest.raises(StoreInUse):
         compact_ledger(read_in_process, ledger)
     (store / "manifest.json").write_text("{")
     with pytest.raises(StoreDamaged, match="compact the ledger again"):
@@ -313,7 +315,7 @@ def test_a_store_that_cannot_be_written_is_not_taken_for_a_damaged_ledger(ledger
     store = ledger / "store"
     store.mkdir()
     (store / "steps").write_text("a file where a folder should be")
-    with pytest.raises(StoreError, match="nothing can be written to"):
+    with pytest.raises(StoreError, match="steps cannot be read"):
         compact_ledger(read_in_process, ledger, store)
     assert not (store / "manifest.json").exists()
     (store / "steps").unlink()
@@ -323,7 +325,7 @@ def test_a_store_that_cannot_be_written_is_not_taken_for_a_damaged_ledger(ledger
 def test_a_parquet_file_that_is_gone_is_not_overlooked(ledger: Path) -> None:
     write_lines(ledger, "00000000000000aa", script("00000000000000aa", 3).lines())
     compacted = compact_ledger(read_in_process, ledger)
-    (compacted.store / compacted.manifest.files[0]).unlink()
+    (compacted.store.path() / compacted.manifest.files[0]).unlink()
     with pytest.raises(StoreError, match="is gone"):
         compact_ledger(read_in_process, ledger)
 

@@ -101,7 +101,7 @@ def test_both_namespaces_of_a_pair_may_write_to_one_ledger(tmp_path: Path) -> No
 def test_a_store_that_was_made_before_primaries_were_kept_is_read_on(tmp_path: Path) -> None:
     write(tmp_path, told_by("0a", accepted("contoso")))
     compacted = compact_ledger(read_in_process, tmp_path)
-    file = compacted.store / manifests.NAME
+    file = compacted.store.path() / manifests.NAME
     kept = json.loads(file.read_bytes())
     for name in ("primaries", "rejected"):
         del kept["processes"]["0a"][name]

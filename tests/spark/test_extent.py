@@ -26,7 +26,6 @@ def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_l
     store = compact_ledger(read_in_process, tmp_path)
     monkeypatch.setattr(balances, "QUICK_STEPS", 10)
     assert settings_for_ledger(tmp_path, None) == {}, "nobody has looked at it"
-    (store.store / balances.FOLDER).mkdir()
     balances.save(store.store, Balance(folded=store.manifest.files, steps=store.manifest.steps, homes=["contoso"]))
     assert settings_for_ledger(tmp_path, None) == QUICK_START
     assert settings_for_ledger(tmp_path, None, uses_balance=False) == {}

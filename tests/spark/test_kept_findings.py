@@ -20,6 +20,7 @@ from twinbus.spark.compaction.manifest import Process
 from twinbus.spark.jobs import kept_findings
 from twinbus.spark.jobs.analysis import analyse
 from twinbus.spark.jobs.findings import Findings
+from twinbus.storage.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +89,7 @@ def test_another_horizon_other_prices_or_other_code_ask_spark(
 
 
 def test_files_that_were_made_again_do_not_count(findings: Findings, compacted: CompactedLedger) -> None:
-    file = compacted.store / compacted.manifest.files[0]
+    file = compacted.store.path() / compacted.manifest.files[0]
     before = file.stat()
     assert kept(compacted) == findings
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
@@ -102,7 +103,7 @@ def test_while_a_namespace_writes_the_time_of_reading_counts(
     roles: list[str], *, counts: bool, findings: Findings, compacted: CompactedLedger, tmp_path: Path
 ) -> None:
     """What it acknowledged a moment ago may not be written yet; a quarter of an hour later that is a loss."""
-    now = replace(running(compacted, NAMESPACE, roles), store=tmp_path)
+    now = replace(running(compacted, NAMESPACE, roles), store=LocalFolder(tmp_path))
     for file in now.manifest.files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
@@ -112,7 +113,7 @@ def test_while_a_namespace_writes_the_time_of_reading_counts(
 
 
 def test_a_damaged_file_is_no_answer(findings: Findings, compacted: CompactedLedger) -> None:
-    file = compacted.store / kept_findings.NAME
+    file = compacted.store.path() / kept_findings.NAME
     whole = file.read_bytes()
     file.write_bytes(whole[:-40])
     assert kept(compacted) is None

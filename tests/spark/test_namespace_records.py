@@ -12,6 +12,7 @@ from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.spark.compaction.manifest import Manifest, NumberRange, Process, SkippedLines
 from twinbus.spark.compaction.namespace_records import RESTART_MS, NamespaceRecords, primary_records
 from twinbus.spark.compaction.primaries import primary_names, split_name, unidentified_namespaces
+from twinbus.storage.local_folder import LocalFolder
 
 DAY = 86_400_000
 CLIENT = Process(program="shop", first_ms=1, last_ms=9 * DAY, closed=True, roles=["client"], primaries=["Contoso"])
@@ -39,7 +40,7 @@ def silence(
 ) -> NamespaceRecords:
     known = {f"{number}": each for number, each in enumerate(processes)}
     compacted = CompactedLedger(
-        Path(), Manifest(processes=known, troubles=troubles or []), running, 0, 0, read_ms=10 * DAY
+        LocalFolder(Path()), Manifest(processes=known, troubles=troubles or []), running, 0, 0, read_ms=10 * DAY
     )
     return primary_records(compacted, find_coverage(compacted))
 

@@ -20,6 +20,7 @@ from twinbus.spark.transforms.ordering import (
     stretches,
     with_later_arrivals,
 )
+from twinbus.storage.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ def columns_of(ddl: str) -> StructType:
 
 
 def test_columns_are_those_of_the_transforms(spark: SparkSession) -> None:
-    steps = steps_of_files(spark, Path(), [])
+    steps = steps_of_files(spark, LocalFolder(Path()), [])
     known = with_key(accounts(steps))
     in_files = known.withColumn("file", F.lit(""))
     states, sent = message_states(in_files), sent_messages(in_files)

@@ -151,10 +151,24 @@ def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_
     found = {row["stage"]: row for row in uses(traffic(steps(spark, *rows))).collect()}
     assert set(found) == {"receive from primary", "settle on primary"}
     received = found["receive from primary"]
-    assert (received["messages"], received["documents"], received["full"]) == (3, 3, 4)
-    assert received["bytes"] == 65_537 + 100 + 100 + 3 * DELIVERY_BYTES
-    # That a dead letter was settled is charged if the namespace tells.
-    assert found["settle on primary"]["full"] == 2 + is_told_by_namespace
+    assert (received["messages"], received["documents"], received["full"]) == (4, 4, 5)
+    assert received["bytes"] == 65_537 + 3 * 100 + 4 * DELIVERY_BYTES
+    assert found["settle on primary"]["full"] == 3
+
+
+def test_a_dead_letter_is_charged_to_whoever_received_it(spark: SparkSession) -> None:
+    """Not if the namespace did it by itself; and not twice if a syphon did, which records what it receives."""
+    from twinbus.spark.transforms.cost import uses
+    from twinbus.spark.transforms.traffic import traffic
+
+    one = {"at_ms": BASE_MS, "message_id": "m", "size": 100}
+    rows = [
+        {**one, "kind": "dead_lettered", "outcome": "by-namespace"},
+        {**one, "kind": "received_from_backlog", "queue": "q/0"},
+        {**one, "kind": "dead_lettered", "queue": "q/0"},
+    ]
+    found = {row["stage"]: row["full"] for row in uses(traffic(steps(spark, *rows))).collect()}
+    assert found == {"receive from backlog": 1, "settle in backlog": 1}
 
 
 def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSession) -> None:

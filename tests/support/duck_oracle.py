@@ -139,7 +139,7 @@ class Oracle:
 
     def __init__(self, compacted: CompactedLedger) -> None:
         self._db = duckdb.connect()
-        files = [str(compacted.store / file) for file in compacted.manifest.files]
+        files = [str(compacted.store.path() / file) for file in compacted.manifest.files]
         self._db.read_parquet(files).create_view("recorded")
         self._db.execute(STEPS)
 

@@ -20,7 +20,8 @@ from twinbus.ledger import Event, Kind, Ledger
 from twinbus.ledger.expected import EXPECTED_FILE, expect_present
 from twinbus.ledger.pruning import PrunedProcess
 from twinbus.own_files import write_report
-from twinbus.spark.compaction.manifest import LOCK, lock_store, write_atomically
+from twinbus.spark.compaction.manifest import LOCK, lock_store
+from twinbus.storage.local_folder import LocalFolder
 
 
 def mode(path: Path) -> int:
@@ -104,7 +105,7 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "lock of the store": ("store.sqlite.lock", lambda home: SqliteStore(home / "store.sqlite").load()),
     "dumps": (DUMPS_FOLDER, lambda home: write_dump(home, "asked", {}, 0)),
     "certificate": (CA_FILE, lambda home: load_or_make_identity(home, NAMES, NOW)),
-    "lock of the reports": (LOCK, lambda home: lock_store(home).__enter__()),
+    "lock of the reports": (LOCK, lambda home: lock_store(LocalFolder(home)).__enter__()),
     "report": ("report.html", lambda home: write_report(home / "report.html", "x")),
 }
 
@@ -141,5 +142,5 @@ def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -
         (tmp_path / draft).symlink_to(tmp_path / "precious")
     namespace_key(tmp_path)
     expect_present(tmp_path, [PrunedProcess("host", "shop", 0, 0)])
-    write_atomically(tmp_path / "made.json", b"{}")
+    LocalFolder(tmp_path).put("made.json", b"{}")
     assert (tmp_path / "precious").read_text() == "precious\n"

@@ -49,7 +49,8 @@ DEPARTING = (Stage.RECEIVE_BACKLOG, Stage.RECEIVE, Stage.LOOK)
 class Charge(NamedTuple):
     """One step of this kind is charged once per message (or per `count`): per 64 KB where `by_size`."""
 
-    kind: Kind
+    kind: str
+    """A kind, or `TOLD_DEAD_LETTERED`."""
     stage: Stage
     by_size: bool
     in_documents: bool
@@ -88,6 +89,13 @@ MOVES: tuple[Operation, ...] = ("send", "receive")
 CARRIES: tuple[Operation, ...] = (*MOVES, "peek")
 
 
+TOLD_DEAD_LETTERED = f"{Kind.DEAD_LETTERED} {TOLD_BY_RECEIVER}"
+"""Dead letters that receivers recorded: the namespace may have recorded the same ones."""
+RECORDED_BY_RECEIVERS = (Kind.RECEIVED, TOLD_DEAD_LETTERED)
+RECORDED_BY_NAMESPACES = (Kind.DELIVERED, Kind.DEAD_LETTERED)
+"""The same on the primary, as the namespace records it."""
+
+
 def _charge(kind: Kind, stage: Stage) -> Charge:
     operation = FACTS[kind].operation
     carries = operation in CARRIES
@@ -100,14 +108,18 @@ CHARGES: tuple[Charge, ...] = (
     # A receiver that is done with a message has received and settled it: two operations, one record.
     *(
         Charge(kind, Stage.SETTLE, by_size=False, in_documents=False, carries=False)
-        for kind in (Kind.DELIVERED, Kind.RECEIVED)
+        for kind in (Kind.DELIVERED, Kind.RECEIVED, TOLD_DEAD_LETTERED)
+    ),
+    *(
+        Charge(kind, Stage.RECEIVE, by_size=True, in_documents=True)
+        for kind in (Kind.DEAD_LETTERED, TOLD_DEAD_LETTERED)
     ),
 )
 NOT_ASKED_FOR = ("by-namespace", "not-forwarded")
 """Outcomes of what a namespace does by itself: not charged."""
 NOT_TAKEN = (PING_REFUSED, PING_NOT_SENT)
 """Outcomes of pings that the service has not taken."""
-NOT_SETTLED = (RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, *NOT_ASKED_FOR, *NOT_TAKEN)
+NOT_SETTLED = (RECEIVED_AND_DELETED, *NOT_ASKED_FOR, *NOT_TAKEN)
 """Outcomes without a charge for a settlement, or, by the full rule, for a ping."""
-AS_SENT = (Kind.RECEIVED, Kind.DELIVERED)
+AS_SENT = (*RECORDED_BY_RECEIVERS, *RECORDED_BY_NAMESPACES)
 """Kinds whose sizes do not include the `DELIVERY_BYTES` of each message."""

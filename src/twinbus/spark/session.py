@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
+from twinbus.spark.class_archive import options_to_use
 from twinbus.spark.jvm import JAVA_OPTIONS, capture_stderr, find_reason, quiet_logging
 from twinbus.spark.user_settings import LOGGING, conf_folder, user_settings
 
@@ -161,6 +162,8 @@ def _start(master: str | None, settings: dict[str, str]) -> SparkSession:
         try:
             if LOG_LEVEL in wished:
                 wished |= quiet_logging(Path(logs), settings)
+            if archived := options_to_use():
+                wished[JAVA_OPTIONS] = f"{wished.get(JAVA_OPTIONS, '')} {archived}".strip()
             _start_jvm(master, wished, theirs)
             return _session(master, wished, theirs)
         except Exception as error:  # py4j raises many types; users need one line

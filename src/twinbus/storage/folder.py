@@ -89,6 +89,20 @@ class Folder(Protocol):
         """As `put`, from a local file, which is not read into memory. The copy of a private file is private."""
         ...
 
+    def draft(self, name: str) -> AbstractContextManager[Path]:
+        """A path of this machine to write a file to: it is stored under its name, as `put` would, when the block ends
+        well.
+        """
+        ...
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make files durable that others wrote there."""
+        ...
+
+    def delete_drafts(self, below: str = "") -> None:
+        """Delete what is left of files whose writers died. Only for whoever keeps others from writing there."""
+        ...
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those that do not exist are deleted."""
         ...

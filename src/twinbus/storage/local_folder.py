@@ -109,6 +109,27 @@ class LocalFolder:
             draft.replace(self.folder / name)
 
     @contextmanager
+    def draft(self, name: str) -> Iterator[Path]:
+        with self._draft_of(name, private=False) as (draft, file):
+            yield draft
+            os.fsync(file.fileno())
+            draft.replace(self.folder / name)
+
+    def sync(self, names: Iterable[str]) -> None:
+        folders: set[Path] = set()
+        for name in names:
+            file = self.folder / name
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+            folders.update(self.folder / above for above in Path(name).parents)
+        for folder in folders:
+            _sync_names(folder)
+
+    def delete_drafts(self, below: str = "") -> None:
+        for draft in (self.folder / below).rglob(f".*{DRAFT}"):
+            draft.unlink(missing_ok=True)
+
+    @contextmanager
     def _draft_of(self, name: str, *, private: bool) -> Iterator[tuple[Path, BinaryIO]]:
         """A file beside the one to be written: what has a name is whole. Its name is on the disk in the end."""
         whole = self.folder / name

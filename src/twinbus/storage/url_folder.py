@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -143,6 +144,20 @@ class UrlFolder:
             fs.put_file(str(source), target)
 
     @contextmanager
+    def draft(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="twinbus-") as folder:
+            draft = Path(folder) / "draft"
+            yield draft
+            self.upload(name, draft)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """What is stored there is durable."""
+
+    def delete_drafts(self, below: str = "") -> None:
+        if self._kind.by_rename:
+            self.delete([each.name for each in self.files(below) if _is_draft(each.name)])
+
+    @contextmanager
     def _whole(self, fs: Any, path: str) -> Iterator[str]:
         """Where to write, so that what has the name is whole."""
         if not self._kind.by_rename:
@@ -218,6 +233,11 @@ def _without_skipped(files: list[StoredFile], skip: SkipFolder) -> Iterator[Stor
 
 
 # --- file systems that have renames ---
+
+
+def _is_draft(name: str) -> bool:
+    own = name.rpartition("/")[2]
+    return own.startswith(".") and own.endswith(".new")
 
 
 def _draft(fs: Any, path: str) -> str:

@@ -34,7 +34,9 @@ def compacted_ledger(directory: Path, *wrong_ms: int, program: str = "shop") -> 
 def times_in(compacted: CompactedLedger) -> list[int]:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    tables = [pq.read_table(compacted.store / file, columns=["number", "at_ms"]) for file in compacted.manifest.files]
+    tables = [
+        pq.read_table(compacted.store.path() / file, columns=["number", "at_ms"]) for file in compacted.manifest.files
+    ]
     return [
         at_ms for _, at_ms in sorted(row for table in tables for row in zip(*table.to_pydict().values(), strict=True))
     ]

@@ -131,5 +131,5 @@ def test_without_locks_nobody_says_whether_a_process_runs(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("no_locks")
 def test_a_store_without_locks_is_refused_with_what_to_do(tmp_path: Path) -> None:
     write_lines(tmp_path, PROCESS, lines())
-    with pytest.raises(StoreError, match=r"has no file locks \(No locks available\): choose another --store"):
+    with pytest.raises(StoreError, match=r"has no file locks \(No locks available\); choose another --store"):
         compact_ledger(read_in_process, tmp_path)

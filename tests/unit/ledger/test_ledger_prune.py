@@ -22,6 +22,7 @@ from twinbus.ledger.pruning import Candidate, plan, prune
 from twinbus.ledger.segment_files import segments_in
 from twinbus.spark.compaction.compaction import FOLDER, compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.storage import open_folder
 from twinbus.units import parse_seconds, parse_size
 
 
@@ -175,7 +176,7 @@ def test_no_report_reads_while_segments_are_deleted(tmp_path: Path, capsys: pyte
 
     write_ledger(tmp_path, 1)
     compact_ledger(read_in_process, tmp_path)
-    with manifests.lock_store(tmp_path / FOLDER):
+    with manifests.lock_store(open_folder(tmp_path / FOLDER)):
         assert pruned(tmp_path, "--keep", "0", "--yes") == 1
     assert "a report is reading into" in capsys.readouterr().err
     assert len(segments_in(tmp_path)) == 1

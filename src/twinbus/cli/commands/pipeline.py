@@ -16,6 +16,7 @@ import typer
 from twinbus.cli.arguments import add_command, check_writable, command_group
 from twinbus.cli.commands.drain import SparkArguments, drain
 from twinbus.cli.commands.ledger_upkeep import Store
+from twinbus.cli.commands.quick_start import quick_start
 from twinbus.cli.commands.syphon import ENDED_EARLY
 from twinbus.cli.commands.watch import watch
 from twinbus.cli.exit_codes import ExitCode
@@ -318,6 +319,7 @@ def pipeline_commands() -> typer.Typer:
         "twinbus pipeline report --ledger ./ledger --out report.html",
         "twinbus pipeline watch --ledger ./ledger --every 1m --metrics 9464",
         "twinbus pipeline drain --ledger ./ledger",
+        "twinbus pipeline quick-start",
         "twinbus pipeline pack twinbus.tar.gz",
     )
     unknown = "done, but records are missing: nobody can say that nothing is lost"
@@ -325,6 +327,7 @@ def pipeline_commands() -> typer.Typer:
     add_command(app, report, "Say what became of every message.", not_all=unknown, lost=lost)
     add_command(app, watch, "Make the report again and again, and alert.", not_all=unknown, lost=lost)
     add_command(app, drain, "Bring a large backlog home.", not_all=ENDED_EARLY)
+    add_command(app, quick_start, "Make reports on this machine start sooner.")
     add_command(app, pack, "Put twinbus into one file for executors elsewhere.")
     return app
 

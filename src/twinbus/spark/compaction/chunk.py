@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from io import SEEK_END
-from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
 
@@ -36,6 +35,7 @@ from twinbus.spark.compaction.manifest import (
 )
 from twinbus.spark.compaction.primaries import primaries_in, secondaries_in, stores_in
 from twinbus.spark.compaction.steps import StepFiles, file_name, parse_lines, to_steps
+from twinbus.storage import Folder
 
 BLOCK_BYTES = 16 << 20
 LINES_NAMED_MAX = 10
@@ -75,7 +75,7 @@ class ChunkResult(msgspec.Struct):
     troubles: list[SkippedLines] = []
 
 
-def compact(chunk: Chunk, store: Path) -> ChunkResult:
+def compact(chunk: Chunk, store: Folder) -> ChunkResult:
     """Write the valid records of the chunk to the store.
 
     Raises `StoreError` if the store cannot be written: that must not look like a defect of the ledger.
@@ -94,7 +94,7 @@ def compact(chunk: Chunk, store: Path) -> ChunkResult:
 
 
 class _ChunkReader:
-    def __init__(self, chunk: Chunk, store: Path) -> None:
+    def __init__(self, chunk: Chunk, store: Folder) -> None:
         self._chunk = chunk
         self._store = store
         self._checksums = SeenChecksums()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
-from twinbus.errors import OptionsError, StoreError
+from twinbus.errors import StoreError
 from twinbus.ledger.expected import ExpectedWriter, load_expected
 from twinbus.ledger.process_end import LastRecord, ProcessProbe
 from twinbus.ledger.pruning import PrunedProcess, load_pruned
@@ -18,7 +17,7 @@ from twinbus.ledger.segment_files import STORE_FOLDER, FoundSegments, segments_a
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.manifest import Manifest, Process, Segment, SkippedLines, overlap
-from twinbus.storage import Location, open_folder
+from twinbus.storage import Folder, Location, open_folder
 
 FOLDER = STORE_FOLDER
 """The default store of a ledger: a folder below its directory."""
@@ -31,7 +30,7 @@ CHECKED_EACH_RUN = ("changed", "unreadable")
 class CompactedLedger:
     """A store as it is after a run."""
 
-    store: Path
+    store: Folder
     manifest: Manifest
     running: frozenset[str]
     """Processes that were running when the run began."""
@@ -45,7 +44,7 @@ class CompactedLedger:
     """What was pruned from the ledger, by process."""
 
 
-ReadChunks = Callable[[list[Chunk], Path], list[ChunkResult]]
+ReadChunks = Callable[[list[Chunk], Folder], list[ChunkResult]]
 """Reads chunks into a store and returns the results in the same order."""
 
 
@@ -54,35 +53,32 @@ def compact_ledger(read_chunks: ReadChunks, ledger: Location, store: Location | 
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
-    store = store_of(ledger, store)
+    into = store_of(ledger, store)
     read_ms = time.time_ns() // 1_000_000
     expected, pruned, found = load_expected(ledger), load_pruned(ledger).processes, segments_and_held(ledger)
     running = found.running
-    with manifests.lock_store(store):
-        manifest = manifests.load(store)
+    with manifests.lock_store(into) as lease:
+        manifest = manifests.load(into)
         chunks = list(find_new_chunks(found, manifest))
-        _remove_uncounted(store, manifest)
+        _remove_uncounted(into, manifest)
         for at in range(0, len(chunks), SEGMENTS_PER_COMMIT):
-            for result in read_chunks(chunks[at : at + SEGMENTS_PER_COMMIT], store):
-                _add(manifest, _read_without_repeats(result, chunks, manifest, store))
-            manifests.save(store, manifest)
+            for result in read_chunks(chunks[at : at + SEGMENTS_PER_COMMIT], into):
+                _add(manifest, _read_without_repeats(result, chunks, manifest, into))
+            lease.check()
+            manifests.save(into, manifest)
         _find_ends(manifest, running, ProcessProbe(found, read_ms))
-        manifests.save(store, manifest)  # with the segments that became shorter
+        lease.check()
+        manifests.save(into, manifest)  # with the segments that became shorter
     bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
-    return CompactedLedger(store, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
+    return CompactedLedger(into, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
 
 
-def store_of(ledger: Location, store: Location | None) -> Path:
-    """The folder of the store. Raises `OptionsError` if it is not of this machine."""
-    folder = open_folder(ledger).below(FOLDER) if store is None else open_folder(store)
-    if not folder.is_local:
-        raise OptionsError(
-            f"the compacted ledger cannot be kept in {folder.url}: give a folder of this machine as --store"
-        )
-    return folder.path()
+def store_of(ledger: Location, store: Location | None) -> Folder:
+    """Where the store of a ledger is."""
+    return open_folder(ledger).below(FOLDER) if store is None else open_folder(store)
 
 
-def read_in_process(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+def read_in_process(chunks: list[Chunk], store: Folder) -> list[ChunkResult]:
     """Read the chunks in this process, one after the other."""
     return [compact(chunk, store) for chunk in chunks]
 
@@ -113,14 +109,13 @@ def _find_ends(manifest: Manifest, running: frozenset[str], look: ProcessProbe) 
             )
 
 
-def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Manifest, store: Path) -> ChunkResult:
+def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Manifest, store: Folder) -> ChunkResult:
     """The same result; if another segment had some of its records, the chunk is read again without them."""
     known = {name: manifest.processes[name].ranges for name in result.processes if name in manifest.processes}
     if not any(overlap(result.processes[name].ranges, ranges) for name, ranges in known.items()):
         return result
     chunk = next(chunk for chunk in chunks if chunk.segment == result.segment)
-    for file in result.files:
-        (store / file).unlink(missing_ok=True)
+    store.delete(result.files)
     # A segment that is named by its process has only records of that.
     owners = {name: process_of(name) for name in manifest.segments}
     beside = [
@@ -146,13 +141,12 @@ def _add(manifest: Manifest, result: ChunkResult) -> None:
         manifest.processes.setdefault(name, Process()).add(found)
 
 
-def _remove_uncounted(store: Path, manifest: Manifest) -> None:
+def _remove_uncounted(store: Folder, manifest: Manifest) -> None:
     """Remove files of a run that died: only files that the manifest names count."""
-    counted = {store / file for file in manifest.files}
-    missing = [file for file in counted if not file.exists()]
+    counted = set(manifest.files)
+    there = {each.name for each in store.files(manifests.STEPS) if each.name.startswith(f"{manifests.STEPS}/date=")}
+    missing = sorted(counted - there)
     if missing:
-        raise StoreError(f"{missing[0]} is gone: remove {store} and compact the ledger again")
-    steps = store / manifests.STEPS
-    for file in (*steps.glob("date=*/*"), *steps.glob("date=*/.*.new")):
-        if file not in counted:
-            file.unlink(missing_ok=True)
+        raise StoreError(f"{store.where(missing[0])} is gone: remove {store.url} and compact the ledger again")
+    store.delete_drafts(manifests.STEPS)
+    store.delete(sorted(there - counted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreError
 from twinbus.spark.compaction.steps import STEP_SCHEMA, to_steps
+from twinbus.storage import Folder
 
 NOT_COMPARED = ("at_ms",)
 """Times are corrected in the store; the monotonic clock of a record is compared as well."""
@@ -40,7 +40,7 @@ class SeenChecksums:
         return set(wanted[(number[at] == wanted) & (crc[at] != theirs)].tolist())
 
 
-def find_conflicts_in_files(store: Path, files: list[str], process: str, repeats: Any) -> set[int]:
+def find_conflicts_in_files(store: Folder, files: list[str], process: str, repeats: Any) -> set[int]:
     """The numbers of repeated records that files of the store have with another content.
 
     Raises `StoreError` if a file cannot be read.
@@ -48,21 +48,25 @@ def find_conflicts_in_files(store: Path, files: list[str], process: str, repeats
     found: set[int] = set()
     for file in files:
         try:
-            known = _steps_in(store / file, process, repeats["number"])
+            known = _steps_in(store, file, process, repeats["number"])
         except (OSError, pa.ArrowInvalid) as error:
-            raise StoreError(f"{store / file} cannot be read: {error}; remove {store} and compact again") from error
+            again = f"remove {store.url} and compact again"
+            raise StoreError(f"{store.where(file)} cannot be read: {error}; {again}") from error
         if known.num_rows:
             again = to_steps(repeats).select(known.column_names)
             found |= _different(known, again.filter(pc.is_in(again["number"], pc.unique(known["number"]))))
     return found
 
 
-def _steps_in(file: Path, process: str, numbers: Any) -> Any:
+def _steps_in(store: Folder, file: str, process: str, numbers: Any) -> Any:
     bounds = pc.min_max(numbers).as_py()
     where = [("process", "==", process), ("number", ">=", bounds["min"]), ("number", "<=", bounds["max"])]
-    there = [name for name in pq.read_schema(file).names if name in STEP_SCHEMA.names and name not in NOT_COMPARED]
+    fs, root = store.arrow_filesystem()
+    path = f"{root}/{file}"
+    names = pq.read_schema(path, filesystem=fs).names
+    there = [name for name in names if name in STEP_SCHEMA.names and name not in NOT_COMPARED]
     # Without partitioning: the folder `date=...` would add a column.
-    table = pq.read_table(file, columns=there, filters=where, partitioning=None)
+    table = pq.read_table(path, columns=there, filters=where, partitioning=None, filesystem=fs)
     return table.filter(pc.is_in(table["number"], pc.unique(numbers)))
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger.process_end import ProcessEnd
-from twinbus.ledger.segment import Disk
-from twinbus.own_files import open_lock
 from twinbus.spark.compaction.primaries import unique_names
+from twinbus.storage import Folder, Lease
 
 VERSION = 1
 NAME, LOCK, STEPS = "manifest.json", "lock", "steps"
@@ -228,11 +224,11 @@ class Manifest(msgspec.Struct):
         return sum(each.size for process in self.processes.values() for each in process.ranges)
 
 
-def load(store: Path) -> Manifest:
+def load(store: Folder) -> Manifest:
     """The manifest of a store; an empty one if there is no store yet. Raises `StoreError` if it cannot be used."""
-    file = store / NAME
+    file = store.where(NAME)
     try:
-        data = file.read_bytes()
+        data = store.read(NAME)
     except FileNotFoundError:
         return Manifest()
     except OSError as error:
@@ -240,46 +236,25 @@ def load(store: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
-        raise StoreDamaged(f"{file} is damaged: {error}; remove {store} and compact the ledger again") from error
+        raise StoreDamaged(f"{file} is damaged: {error}; remove {store.url} and compact the ledger again") from error
     if manifest.version > VERSION:
-        raise StoreTooNew(f"{store} was written by a newer twinbus")
+        raise StoreTooNew(f"{store.url} was written by a newer twinbus")
     return manifest
 
 
-def save(store: Path, manifest: Manifest) -> None:
+def save(store: Folder, manifest: Manifest) -> None:
     """Replace the manifest; durable when this returns."""
-    write_atomically(store / NAME, msgspec.json.encode(manifest))
-
-
-def write_atomically(file: Path, data: bytes) -> None:
-    """Replace a file as a whole; durable when this returns. Raises `StoreError` if the file is as it was."""
-    fresh = file.with_name(f"{file.name}.new")
-    try:
-        fresh.unlink(missing_ok=True)  # of an interrupted process; or a link, which must not be written through
-        with fresh.open("xb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        fresh.replace(file)
-        Disk().sync_names(file.parent)
-    except OSError as error:
-        raise StoreError(f"nothing can be written to {file.parent}: {error.strerror}") from error
+    store.put(NAME, msgspec.json.encode(manifest))
 
 
 @contextmanager
-def lock_store(store: Path) -> Iterator[None]:
+def lock_store(store: Folder) -> Iterator[Lease]:
     """Keep other processes from writing to the store. Raises `StoreInUse` if one does already, or `StoreError`."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        file = open_lock(store / LOCK)
-    except OSError as error:
-        raise StoreError(f"nothing can be written to {store}: {error.strerror}; choose another --store") from error
-    with file:
+    with ExitStack() as until_done:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreInUse(f"another process is compacting into {store}") from error
-        except OSError as error:
-            text = f"the file system of {store} has no file locks ({error.strerror}): choose another --store"
-            raise StoreError(text) from error
-        yield
+            lease = until_done.enter_context(store.lock(LOCK))
+        except StoreInUse:
+            raise
+        except StoreError as error:
+            raise StoreError(f"{error}; choose another --store") from error
+        yield lease

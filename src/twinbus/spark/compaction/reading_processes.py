@@ -11,7 +11,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from queue import SimpleQueue
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from twinbus.errors import StoreError
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.compaction import read_in_process
+from twinbus.storage import Folder, open_folder
 
 LITTLE_BYTES = 16 << 20
 """This much is read in the time that a process takes to start."""
@@ -30,7 +30,7 @@ class _Answer(msgspec.Struct):
     """Why nothing can be written to the store."""
 
 
-def read_in_processes(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+def read_in_processes(chunks: list[Chunk], store: Folder) -> list[ChunkResult]:
     """Read the chunks in as many processes as there are cores, the largest first so that none is left alone at the end.
 
     Raises `StoreError` if the store cannot be written, or if one of the processes ends.
@@ -38,7 +38,7 @@ def read_in_processes(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
     processes = min(len(chunks), len(os.sched_getaffinity(0)))
     if processes <= 1 or sum(chunk.stop - chunk.start for chunk in chunks) <= LITTLE_BYTES:
         return read_in_process(chunks, store)
-    command = [sys.executable, "-m", __name__, str(store.resolve())]
+    command = [sys.executable, "-m", __name__, whereabouts(store)]
     # They import what this process does, wherever that is.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
@@ -60,6 +60,11 @@ def read_in_processes(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
         return [results[chunk.segment].result() for chunk in chunks]
 
 
+def whereabouts(store: Folder) -> str:
+    """Where other processes find it: its URL, or its path without links."""
+    return str(store.path().resolve()) if store.is_local else store.url
+
+
 def _ask(process: subprocess.Popen[bytes], chunk: Chunk) -> ChunkResult:
     assert process.stdin is not None
     assert process.stdout is not None
@@ -77,7 +82,7 @@ def _ask(process: subprocess.Popen[bytes], chunk: Chunk) -> ChunkResult:
     raise StoreError(answer.error or f"the process that was to read {chunk.segment} ended: try again")
 
 
-def _answer(line: bytes, store: Path) -> _Answer:
+def _answer(line: bytes, store: Folder) -> _Answer:
     try:
         return _Answer(compact(msgspec.json.decode(line, type=Chunk), store))
     except StoreError as error:
@@ -85,7 +90,7 @@ def _answer(line: bytes, store: Path) -> _Answer:
 
 
 def main() -> None:
-    store = Path(sys.argv[1])
+    store = open_folder(sys.argv[1])
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(line, store)) + b"\n")
         sys.stdout.buffer.flush()

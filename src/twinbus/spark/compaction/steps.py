@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreError
 from twinbus.ledger.schema import PER_MESSAGE_FIELDS, described_fields
-from twinbus.ledger.segment import Disk
 from twinbus.spark.compaction.manifest import STEPS
+from twinbus.storage import Folder
 
 _TYPES = {
     "STRING": pa.string(),
@@ -108,10 +108,11 @@ class _ListColumn:
 class StepFiles:
     """Parquet files by day; each gets its name once it is whole."""
 
-    def __init__(self, store: Path, name: str) -> None:
+    def __init__(self, store: Folder, name: str) -> None:
         self._store = store
         self._name = name
-        self._open: dict[int, tuple[Path, Path, Any]] = {}
+        self._open: dict[int, tuple[str, Any]] = {}
+        self._drafts = ExitStack()
         self.steps = 0
 
     def write(self, steps: Any) -> None:
@@ -125,22 +126,17 @@ class StepFiles:
 
     def _writer_of(self, day: int) -> Any:
         if day not in self._open:
-            folder = self._store / STEPS / f"date={np.datetime64(day, 'D')}"
-            folder.mkdir(parents=True, exist_ok=True)
-            fresh = folder / f".{self._name}.{os.getpid()}.new"
-            self._open[day] = (fresh, folder / self._name, pq.ParquetWriter(fresh, STEP_SCHEMA, compression="zstd"))
-        return self._open[day][2]
+            name = f"{STEPS}/date={np.datetime64(day, 'D')}/{self._name}"
+            draft = self._drafts.enter_context(self._store.draft(name))
+            self._open[day] = (name, pq.ParquetWriter(draft, STEP_SCHEMA, compression="zstd"))
+        return self._open[day][1]
 
     def close(self) -> list[str]:
         """The names of the files, below the store; durable when this returns."""
-        with _write_errors(self._store):
-            for fresh, final, writer in self._open.values():
+        with _write_errors(self._store), self._drafts:
+            for _, writer in self._open.values():
                 writer.close()
-                with fresh.open("rb+") as file:
-                    os.fsync(file.fileno())
-                fresh.replace(final)
-                Disk().sync_names(final.parent)
-        return [str(final.relative_to(self._store)) for _, final, _ in self._open.values()]
+        return [name for name, _ in self._open.values()]
 
 
 def file_name(segment: str, start: int) -> str:
@@ -157,8 +153,8 @@ def file_name(segment: str, start: int) -> str:
 
 
 @contextmanager
-def _write_errors(store: Path) -> Iterator[None]:
+def _write_errors(store: Folder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"nothing can be written to {store}: {error.strerror or error}") from error
+        raise StoreError(f"nothing can be written to {store.url}: {error.strerror or error}") from error

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.bill import Bill, Use, beside, bills
@@ -34,6 +32,7 @@ from twinbus.spark.jobs.findings import (
     widen_horizon,
     with_clock_warning,
 )
+from twinbus.spark.jobs.persisting import persisted
 from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms import availability as outage_times
@@ -310,7 +309,7 @@ def _by_session(frames: BalanceFrames, selection: LedgerSelection) -> DataFrame:
 
 def _check_order(frames: BalanceFrames, selection: LedgerSelection = ALL) -> tuple[list[Row], list[Row]]:
     """Damage to order: by entity, and the sessions with the most late messages."""
-    with _persisted(_by_session(frames, selection)) as by_session:
+    with persisted(_by_session(frames, selection)) as by_session:
         by_entity = collect_rows(order.ordering(by_session))
         if not any(row["sessions_hurt"] for row in by_entity):
             return by_entity, []
@@ -321,16 +320,6 @@ def _check_order(frames: BalanceFrames, selection: LedgerSelection = ALL) -> tup
         with_names = frames.sessions.distinct().join(worst, "session", "right")
         in_order = with_names.orderBy(F.desc("late"), "session_id", "entity")
         return by_entity, collect_rows(in_order.select("entity", "session_id", "messages", "late"))
-
-
-@contextmanager
-def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once: in memory or, where that is too small, on disk."""
-    held = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield held
-    finally:
-        held.unpersist()
 
 
 def actual_cost(traffic: DataFrame, prices: Prices) -> list[Bill]:

@@ -8,31 +8,32 @@ never changed: a file of accounts with a message that has new steps is replaced 
 from __future__ import annotations
 
 import fcntl
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TextIO
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
-from twinbus.ledger.segment import Disk
 from twinbus.ledger.segment_files import segments_and_held
 from twinbus.own_files import open_lock
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import find_new_chunks, store_of
-from twinbus.spark.compaction.manifest import Manifest, write_atomically
+from twinbus.spark.compaction.manifest import Manifest
 from twinbus.spark.compaction.primaries import primary_names
+from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.session import QUICK_START
-from twinbus.storage import Location
+from twinbus.storage import Folder, Location
 
-VERSION = 9
+VERSION = 10
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 LITTLE_BYTES, QUICK_STEPS = 512 << 20, 1_800_000
 """Up to so much a JVM that never optimizes code fully takes less time: a million events took 44 CPU seconds instead of
 66, of which compiling was the difference."""
+KEPT_MS = 3_600_000
+"""How long a file stays at a URL after it was replaced, for whoever still reads it."""
+MADE_BY_RUNS = 2
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 
 
@@ -66,11 +67,17 @@ class Balance(msgspec.Struct):
     """When an entity was deleted for the last time."""
     homes: list[str] = []
     """The primary's names when its entities were separated from those of other namespaces."""
+    replaced: dict[str, int] = {}
+    """Files that were replaced and not deleted yet, and when: others may be reading them."""
     made_again: str = ""
     """Why an existing balance cannot be used; empty: there was none, or this is it."""
 
     def files(self, table: str) -> list[str]:
         return self.tables.get(table, [])
+
+    @property
+    def all_files(self) -> set[str]:
+        return {file for files in self.tables.values() for file in files}
 
     def add_observed(self, entity: str, first_ms: int, last_ms: int) -> None:
         before = self.observed.get(entity, (first_ms, last_ms))
@@ -88,11 +95,11 @@ class Balance(msgspec.Struct):
         self.bucket_ms = bucket_ms
 
 
-def load(store: Path, manifest: Manifest) -> Balance:
+def load(store: Folder, manifest: Manifest) -> Balance:
     """The balance of the store; an empty one, with the reason, if none fits the steps."""
-    file = store / FOLDER / NAME
+    file = f"{FOLDER}/{NAME}"
     try:
-        kept = file.read_bytes()
+        kept = store.read(file)
     except OSError:
         return Balance()
     try:
@@ -101,7 +108,7 @@ def load(store: Path, manifest: Manifest) -> Balance:
             return Balance(made_again=f"it was kept in form {version} and this twinbus keeps form {VERSION}")
         balance = msgspec.json.decode(kept, type=Balance)
     except msgspec.DecodeError:
-        return Balance(made_again=f"{file} is damaged")
+        return Balance(made_again=f"{store.where(file)} is damaged")
     reason = _why_unfit(balance, store, manifest)
     return Balance(made_again=reason) if reason else balance
 
@@ -110,14 +117,14 @@ class _Versioned(msgspec.Struct):
     version: int = 0
 
 
-def _why_unfit(balance: Balance, store: Path, manifest: Manifest) -> str:
+def _why_unfit(balance: Balance, store: Folder, manifest: Manifest) -> str:
     """Why the balance does not fit the steps of the store; empty if it does.
 
     Names prove nothing: a ledger that is compacted again, because its manifest was removed, has files of the same names
     with more in them. Numbers do: the steps that are not in the balance must be in the files that are not.
     """
     folded, files = set(balance.folded), set(manifest.files)
-    if not all((store / file).exists() for each in balance.tables.values() for file in each):
+    if not balance.all_files <= {each.name for each in store.files(FOLDER)}:
         return "some of its files are gone"
     if not folded <= files or manifest.steps - balance.steps != _rows(store, files - folded):
         return "the ledger was compacted anew"
@@ -126,36 +133,29 @@ def _why_unfit(balance: Balance, store: Path, manifest: Manifest) -> str:
     return ""
 
 
-def _rows(store: Path, files: Iterable[str]) -> int | None:
+def _rows(store: Folder, files: set[str]) -> int | None:
     """How many rows files have; None if one cannot be read: that surfaces when it is read."""
     try:
-        return sum(int(pq.read_metadata(store / file).num_rows) for file in files)
+        return sum(rows_in(store, files).values())
     except (OSError, pa.ArrowException):
         return None
 
 
-def save(store: Path, balance: Balance) -> None:
+def save(store: Folder, balance: Balance) -> None:
     """Replace the balance; durable when this returns."""
-    write_atomically(store / FOLDER / NAME, msgspec.json.encode(balance))
+    store.put(f"{FOLDER}/{NAME}", msgspec.json.encode(balance))
 
 
-def new_folder(store: Path) -> Path:
-    """Where this run writes: a folder that no run has used."""
-    folder = store / FOLDER
-    folder.mkdir(exist_ok=True)
-    used = [int(each.name) for each in folder.iterdir() if each.name.isdigit()]
-    return folder / f"{max(used, default=0) + 1}"
-
-
-def sync_names(folder: Path) -> None:
-    """Make the names of files in a folder durable."""
-    for each in (folder, *folder.iterdir()) if folder.exists() else ():
-        Disk().sync_names(each)
+def new_folder(store: Folder) -> str:
+    """Where this run writes, below the store: a folder that no run has used."""
+    used = (each.name.removeprefix(f"{FOLDER}/").partition("/")[0] for each in store.files(FOLDER))
+    return f"{FOLDER}/{max((int(name) for name in used if name.isdigit()), default=0) + 1}"
 
 
 @contextmanager
-def store_errors(store: Path) -> Iterator[None]:
+def store_errors(store: Folder) -> Iterator[None]:
     """Raise failures to read or write files of the balance in this process as `StoreError`."""
+    where = store.where(FOLDER)
     try:
         yield
     except ConnectionError:
@@ -163,33 +163,61 @@ def store_errors(store: Path) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None)
         if reason is None:  # of Arrow: the file exists and is not Parquet
-            damage = f"{store / FOLDER} is damaged: {error}"
+            damage = f"{where} is damaged: {error}"
             raise StoreDamaged(f"{damage}; remove that folder, and the next report makes it again") from error
-        raise StoreError(f"nothing can be kept in {store / FOLDER}: {reason}") from error
+        raise StoreError(f"nothing can be kept in {where}: {reason}") from error
 
 
 @contextmanager
-def lock_for_reading(store: Path) -> Iterator[None]:
-    """Keep other processes from removing files of the balance."""
-    with open_lock(store / FOLDER / READERS) as file:
+def lock_for_reading(store: Folder) -> Iterator[None]:
+    """Keep other processes from removing files of the balance. Elsewhere than on this machine nothing is locked: there,
+    files stay for `KEPT_MS` after they were replaced.
+    """
+    if not store.is_local:
+        yield
+        return
+    with _open_readers(store) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
-def remove_uncounted(store: Path, balance: Balance) -> None:
-    """Remove files that no longer count; later if another process may be reading them."""
-    with open_lock(store / FOLDER / READERS) as file:
+def _open_readers(store: Folder) -> TextIO:
+    folder = store.path() / FOLDER
+    folder.mkdir(exist_ok=True)
+    return open_lock(folder / READERS)
+
+
+def remove_uncounted(store: Folder, balance: Balance, now_ms: int) -> list[str]:
+    """Remove files that no longer count, and return their names; later if another process may be reading them."""
+    with _without_readers(store) as are_there_none:
+        if not are_there_none:
+            return []
+        there = store.files(FOLDER)
+        counted = balance.all_files | {name for name, at_ms in balance.replaced.items() if at_ms + KEPT_MS > now_ms}
+        gone = [each.name for each in there if each.name not in counted and _is_of_a_table(each.name)]
+        store.delete(gone)
+        return gone
+
+
+def _is_of_a_table(name: str) -> bool:
+    """Whether it is in a folder `balance/NUMBER/TABLE`."""
+    parts = name.split("/")
+    return len(parts) > MADE_BY_RUNS and parts[1].isdigit()
+
+
+@contextmanager
+def _without_readers(store: Folder) -> Iterator[bool]:
+    """Whether no process of this machine reads files of the balance."""
+    if not store.is_local:
+        yield True
+        return
+    with _open_readers(store) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            yield False
             return
-        counted = {store / file for files in balance.tables.values() for file in files}
-        for folder in (each for each in (store / FOLDER).iterdir() if each.is_dir()):
-            if not any(file.is_relative_to(folder) for file in counted):
-                shutil.rmtree(folder, ignore_errors=True)
-            for file_ in folder.glob("*/*") if folder.exists() else ():
-                if file_ not in counted:
-                    file_.unlink(missing_ok=True)
+        yield True
 
 
 def settings_for_ledger(ledger: Location, store: Location | None, *, uses_balance: bool = True) -> dict[str, str]:
@@ -198,9 +226,9 @@ def settings_for_ledger(ledger: Location, store: Location | None, *, uses_balanc
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be used.
     """
-    store = store_of(ledger, store)
-    manifest = manifests.load(store)
-    is_merged = uses_balance and set(manifest.files) <= set(load(store, manifest).folded)
+    kept = store_of(ledger, store)
+    manifest = manifests.load(kept)
+    is_merged = uses_balance and set(manifest.files) <= set(load(kept, manifest).folded)
     is_quick = unread_bytes(ledger, store) <= LITTLE_BYTES and (is_merged or manifest.steps <= QUICK_STEPS)
     return QUICK_START if is_quick else {}
 

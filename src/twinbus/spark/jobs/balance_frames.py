@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +18,11 @@ from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.merge import MergeRun, merge_new_steps
-from twinbus.spark.jobs.tables import read_table, rows_in
+from twinbus.spark.jobs.spark_files import spark_files
+from twinbus.spark.jobs.stored_rows import rows_in
+from twinbus.spark.jobs.tables import read_table
 from twinbus.spark.session import restore_active_session, session_for
+from twinbus.storage import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -101,7 +104,7 @@ class BalanceFrames:
 
     def _is_current(self) -> Column:
         """Whether a row is about a file of accounts that still counts."""
-        names = ", ".join(f"'{Path(file).name}'" for file in self.balance.files("accounts"))
+        names = ", ".join(f"'{PurePosixPath(file).name}'" for file in self.balance.files("accounts"))
         return F.expr(f"file in ({names})") if names else F.lit(False)  # as text: a call for each name takes long
 
 
@@ -117,26 +120,32 @@ def open_balance(
     `StoreError` if none can be written.
     """
     with restore_active_session(), ExitStack() as until_read:
-        with manifests.lock_store(compacted.store), balances.store_errors(compacted.store):
-            current = replace(compacted, manifest=manifests.load(compacted.store))
-            balance = _merge(spark, current, note)
-            until_read.enter_context(balances.lock_for_reading(compacted.store))
-            rows = sum(rows_in(current.store / file) for name in QUERIED for file in balance.files(name))
+        store = compacted.store
+        with manifests.lock_store(store) as lease, balances.store_errors(store):
+            current = replace(compacted, manifest=manifests.load(store))
+            balance = _merge(spark, current, lease, note)
+            until_read.enter_context(balances.lock_for_reading(store))
+            rows = sum(rows_in(store, [file for name in QUERIED for file in balance.files(name)]).values())
         session = session_for(spark, rows)
         yield BalanceFrames(session, session is not spark, current, balance)
 
 
-def _merge(spark: SparkSession, compacted: CompactedLedger, note: Callable[[str], None]) -> Balance:
-    store, manifest = compacted.store, compacted.manifest
+def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: Callable[[str], None]) -> Balance:
+    store, manifest, now_ms = compacted.store, compacted.manifest, compacted.read_ms
     balance = balances.load(store, manifest)
     if balance.made_again:
         note(f"what earlier reports found is made again because {balance.made_again}")
     folder = balances.new_folder(store)
-    balances.remove_uncounted(store, balance)
+    gone = balances.remove_uncounted(store, balance, now_ms)
     if not set(manifest.files) <= set(balance.folded):
-        balance = merge_new_steps(MergeRun(spark, compacted, balance, folder))
+        before, balance = balance, merge_new_steps(MergeRun(spark, compacted, balance, folder))
+        replaced = dict.fromkeys(before.all_files - balance.all_files, now_ms)
+        kept = {file: at_ms for file, at_ms in before.replaced.items() if at_ms + balances.KEPT_MS > now_ms}
+        balance.replaced = {} if store.is_local else kept | replaced
+        lease.check()
         balances.save(store, balance)
-        balances.remove_uncounted(store, balance)
+        gone += balances.remove_uncounted(store, balance, now_ms)
+    spark_files(spark, store).forget(gone)
     return balance
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,13 +11,14 @@ from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, read_in_process
 from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.primaries import primary_names
+from twinbus.spark.compaction.reading_processes import whereabouts
 from twinbus.spark.compaction.steps import STEP_DDL
+from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.transforms.steps import with_namespace
+from twinbus.storage import Folder, open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-PATTERNS = re.compile(r"[\[\]{}*?\\]")
 
 LITTLE_BYTES = 32 << 20
 """This much is read in the time that Python workers take to start."""
@@ -28,7 +27,7 @@ LITTLE_BYTES = 32 << 20
 def on(spark: SparkSession) -> ReadChunks:
     """Reads chunks on the executors, the largest first so that none is left alone at the end; a few bytes here."""
 
-    def read_chunks(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+    def read_chunks(chunks: list[Chunk], store: Folder) -> list[ChunkResult]:
         if sum(chunk.stop - chunk.start for chunk in chunks) <= LITTLE_BYTES:
             return read_in_process(chunks, store)
         results = {each.segment: each for each in _read_on_executors(spark, chunks, store)}
@@ -37,16 +36,16 @@ def on(spark: SparkSession) -> ReadChunks:
     return read_chunks
 
 
-def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterator[ChunkResult]:
+def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Folder) -> Iterator[ChunkResult]:
     asked = [(msgspec.json.encode(chunk),) for chunk in sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)]
-    into = str(store.resolve())
+    into = whereabouts(store)
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
 
         for batch in batches:
             for asked_for in batch.column(0).to_pylist():
-                done = compact(msgspec.json.decode(asked_for, type=Chunk), Path(into))
+                done = compact(msgspec.json.decode(asked_for, type=Chunk), open_folder(into))
                 yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
 
     frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
@@ -62,15 +61,11 @@ def steps_in(spark: SparkSession, compacted: CompactedLedger) -> DataFrame:
     return with_namespace(steps, primary_names(compacted.manifest.processes.values()))
 
 
-def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFrame:
+def steps_of_files(spark: SparkSession, store: Folder, files: list[str]) -> DataFrame:
     """The steps in some of a store's files, as they were recorded."""
     schema = f"{STEP_DDL}, date DATE"
     if not files:
         return spark.createDataFrame([], schema)
-    base = str(store / STEPS)  # unlike the others, this is never read as a pattern
-    return spark.read.schema(schema).option("basePath", base).parquet(*escape_paths(store, files))
-
-
-def escape_paths(store: Path, files: list[str]) -> list[str]:
-    """The files with pattern characters escaped: a folder may be called `[old] ledger`."""
-    return [PATTERNS.sub(r"\\\g<0>", str(store / file)) for file in files]
+    there = spark_files(spark, store)
+    base = f"{there.base}/{STEPS}"  # unlike the others, this is never read as a pattern
+    return spark.read.schema(schema).option("basePath", base).parquet(*there.paths(files))

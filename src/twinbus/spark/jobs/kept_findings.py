@@ -17,7 +17,7 @@ import msgspec
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreError
 from twinbus.spark.compaction.compaction import CompactedLedger
-from twinbus.spark.compaction.manifest import Process, write_atomically
+from twinbus.spark.compaction.manifest import STEPS, Process
 from twinbus.spark.jobs.findings import Findings
 
 NAME = "findings.json"
@@ -32,7 +32,7 @@ class _KeptFindings(msgspec.Struct):
 def load(compacted: CompactedLedger, prices: Prices, *, horizon_min: int) -> Findings | None:
     """The findings that `analyse` would come to; None if they are not known."""
     try:
-        kept = msgspec.json.decode((compacted.store / NAME).read_bytes(), type=_KeptFindings)
+        kept = msgspec.json.decode(compacted.store.read(NAME), type=_KeptFindings)
     except (OSError, msgspec.DecodeError):
         return None
     return kept.findings if kept.of and kept.of == _digest(compacted, prices, horizon_min) else None
@@ -44,15 +44,17 @@ def save(compacted: CompactedLedger, prices: Prices, found: Findings, *, horizon
     data = msgspec.json.encode(kept)
     if kept.of and msgspec.json.decode(data, type=_KeptFindings) == kept:
         with suppress(StoreError):
-            write_atomically(compacted.store / NAME, data)
+            compacted.store.put(NAME, data)
 
 
 def _digest(compacted: CompactedLedger, prices: Prices, horizon_min: int) -> str:
     """Of everything that findings follow from; empty: not known."""
     code = _code_digest()
     try:
-        files = [(name, *_facts(compacted.store / name)) for name in compacted.manifest.files]
-    except OSError:
+        # A file of another content has another version: a store may be made again with the same names.
+        there = {each.name: each for each in compacted.store.files(STEPS)}
+        files = [there[name] for name in compacted.manifest.files]
+    except (StoreError, KeyError):
         return ""
     of = (
         compacted.manifest,
@@ -66,12 +68,6 @@ def _digest(compacted: CompactedLedger, prices: Prices, horizon_min: int) -> str
         code,
     )
     return sha256(msgspec.json.encode(of)).hexdigest() if code else ""
-
-
-def _facts(file: Path) -> tuple[int, int]:
-    """A file of another content has others: a store may be made again with the same names."""
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def _depends_on_now(compacted: CompactedLedger) -> bool:

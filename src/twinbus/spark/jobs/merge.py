@@ -21,18 +21,13 @@ torn one is repaired again only if it, or what arrived first of later stretches,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction.compaction import CompactedLedger
@@ -41,7 +36,10 @@ from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance, TrafficRow
 from twinbus.spark.jobs.compaction import steps_of_files
-from twinbus.spark.jobs.tables import AT_ONCE, files_with_keys, read_table, rows_in, with_key
+from twinbus.spark.jobs.persisting import persisted
+from twinbus.spark.jobs.spark_files import spark_files
+from twinbus.spark.jobs.stored_rows import least, rows_in
+from twinbus.spark.jobs.tables import AT_ONCE, read_table, with_key
 from twinbus.spark.session import is_little, session_for
 from twinbus.spark.transforms.accounts import about_messages, accounts, merge_accounts, removals
 from twinbus.spark.transforms.availability import changes, observed
@@ -55,6 +53,7 @@ from twinbus.spark.transforms.ordering import (
 )
 from twinbus.spark.transforms.steps import with_namespace
 from twinbus.spark.transforms.traffic import traffic
+from twinbus.storage import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,11 +80,11 @@ class MergeRun:
     spark: SparkSession
     compacted: CompactedLedger
     before: Balance
-    folder: Path
-    """Where this run writes."""
+    folder: str
+    """Where this run writes, below the store."""
 
     @property
-    def store(self) -> Path:
+    def store(self) -> Folder:
         return self.compacted.store
 
     @cached_property
@@ -109,8 +108,8 @@ class MergeRun:
         fresh = steps_of_files(session_for(self.spark, self.new), self.store, files)
         return _in_one_piece(with_namespace(fresh, self.primary_names), self.new)
 
-    def rows(self, files: list[str]) -> int:
-        return sum(rows_in(self.store / file) for file in files)
+    def rows(self, files: Collection[str]) -> int:
+        return sum(rows_in(self.store, files).values())
 
     def read(self, table: str, files: list[str], rows: int) -> DataFrame:
         """The rows of some files of a table, in a session that suits this many rows."""
@@ -120,18 +119,17 @@ class MergeRun:
         """The accounts in these files, with `file`, its name, in a session that suits them and `beside` other rows."""
         rows = self.rows(files) + beside
         found = read_table(session_for(self.spark, rows), self.store, "accounts", files)
-        found = found.withColumn("file", F.col("_metadata.file_name"))
-        return _in_one_piece(found, rows)
+        return _in_one_piece(with_file_name(found), rows)
 
     def write(self, table: str, frame: DataFrame) -> list[str]:
         """The names of the new files, below the store; files without rows are left out."""
-        folder = self.folder / table
-        frame.write.parquet(str(folder))
-        files = [file for file in folder.glob("*.parquet") if rows_in(file)]
-        for file in files:
-            with file.open("rb+") as opened:
-                os.fsync(opened.fileno())
-        return [str(file.relative_to(self.store)) for file in files]
+        files = spark_files(self.spark, self.store).write(frame, f"{self.folder}/{table}")
+        return [file for file, rows in rows_in(self.store, files).items() if rows]
+
+
+def with_file_name(frame: DataFrame) -> DataFrame:
+    """Add `file`, the name of the file that a row is in, without its folder."""
+    return frame.withColumn("file", F.col("_metadata.file_name"))
 
 
 def split_files(files: list[str]) -> tuple[list[str], list[str]]:
@@ -174,7 +172,6 @@ def merge_new_steps(run: MergeRun) -> Balance:
         after.add_observed(entity, first_ms, last_ms)
     for entity, at_ms in removed.result():
         after.removed[entity] = max(at_ms, after.removed.get(entity, at_ms))
-    balances.sync_names(run.folder)
     return after
 
 
@@ -215,8 +212,8 @@ def merge_account_files(run: MergeRun) -> AccountFiles:
         together = with_key(merge_accounts(run.read("accounts", replaced, rows).unionByName(together)))
     # Messages of the same time in one file: the next steps are about the latest, and leave the other files alone.
     files = max(1, min(ACCOUNT_FILES_MAX // 2, rows // (FEW_PER_FILE if before else ACCOUNTS_PER_FILE)))
-    firsts = (pq.read_table(run.store / file, columns=["first_ms"])["first_ms"] for file in replaced)
-    first_ms = min((int(each.to_numpy().min()) for each in firsts), default=run.span_ms[0])
+    first_ms = least(run.store, replaced, "first_ms")
+    first_ms = run.span_ms[0] if first_ms is None else first_ms
     width_ms = max(1, (run.span_ms[1] - first_ms) // files + 1)
     at = F.least(F.greatest(F.floor((F.col("first_ms") - first_ms) / width_ms), F.lit(0)), F.lit(files - 1))
     new = run.write("accounts", together.repartitionById(files, at.cast("int")))
@@ -227,11 +224,14 @@ def _find_replaced(run: MergeRun, before: list[str]) -> list[str]:
     """Files with a message that has new steps; of many files the smaller half as well."""
     if run.new * LITTLE_SHARE > run.before.steps:
         return before
-    keys = with_key(about_messages(run.steps())).select("key").toArrow()["key"]
-    chosen = set(files_with_keys(run.store, before, np.unique(keys.to_numpy())))
+    rows = run.new + run.rows(before)
+    new = with_key(about_messages(run.steps())).select("key").distinct()
+    there = with_file_name(run.read("accounts", before, rows).select("key"))
+    names = {row["file"] for row in there.join(new, "key", "semi").select("file").distinct().collect()}
+    chosen = set(_named(before, names))
     if len(before) > ACCOUNT_FILES_MAX:
-        by_size = sorted(before, key=lambda file: (run.store / file).stat().st_size)
-        chosen.update(by_size[: len(before) // 2])
+        sizes = {each.name: each.bytes for each in run.store.files(balances.FOLDER)}
+        chosen.update(sorted(before, key=lambda file: sizes[file])[: len(before) // 2])
     return [file for file in before if file in chosen]
 
 
@@ -289,39 +289,18 @@ def write_repaired(run: MergeRun, files: AccountFiles, stretch_files: list[str])
     before = run.before.files("mended")
     if not files.new:
         return before
-    rows = run.rows(stretch_files)
-    torn = _torn(run, stretch_files, rows).select("torn_as").toArrow()["torn_as"]
-    known = [pq.read_table(run.store / file, columns=["torn_as"])["torn_as"] for file in before]
-    unknown = torn
-    for each in known:
-        unknown = unknown.filter(pc.invert(pc.is_in(unknown, value_set=each)))
-    if not len(unknown):
-        return before
-    fresh = _repair(run, files, stretch_files, unknown)
-    kept, many = split_files(before)
-    if many:
-        old = run.read("mended", many, rows)
-        fresh = old.join(_listed(old, torn), "torn_as", "semi").unionByName(fresh)
-    return [*kept, *run.write("mended", fresh.coalesce(1))]
-
-
-def _repair(run: MergeRun, files: AccountFiles, stretch_files: list[str], unknown: Any) -> DataFrame:
-    """The torn stretches with these numbers, repaired."""
-    rows = run.rows(stretch_files)
-    torn = _torn(run, stretch_files, rows)
-    found = _named(files.all, _file_names(torn.join(_listed(torn, unknown), "torn_as", "semi")))
-    rows += run.rows(found)
-    torn = _torn(run, stretch_files, rows)
-    wanted = torn.join(_listed(torn, unknown), "torn_as", "semi")
-    return repaired_stretches(wanted, sent_messages(run.read("accounts", found, rows)))
-
-
-def _torn(run: MergeRun, stretch_files: list[str], rows: int) -> DataFrame:
-    return with_later_arrivals(run.read("stretches", stretch_files, rows)).where("is_torn")
-
-
-def _listed(frame: DataFrame, numbers: Any) -> DataFrame:
-    return F.broadcast(frame.sparkSession.createDataFrame(pa.table({"torn_as": numbers})))
+    rows = run.rows(stretch_files) + run.rows(before)
+    torn = with_later_arrivals(run.read("stretches", stretch_files, rows)).where("is_torn")
+    known = run.read("mended", before, rows)
+    with persisted(torn.join(known, "torn_as", "anti") if before else torn) as unknown:
+        found = _named(files.all, _file_names(unknown))
+        if not found:
+            return before
+        fresh = repaired_stretches(unknown, sent_messages(run.read("accounts", found, rows + run.rows(found))))
+        kept, many = split_files(before)
+        if many:
+            fresh = known.join(torn, "torn_as", "semi").unionByName(fresh)
+        return [*kept, *run.write("mended", fresh.coalesce(1))]
 
 
 def _file_names(of_stretches: DataFrame) -> set[str]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.compaction import escape_paths
+from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.transforms.accounts import (
     ARRIVALS,
     COUNTED,
@@ -18,6 +14,7 @@ from twinbus.spark.transforms.accounts import (
     COUNTED_ON_PRIMARY,
     KEY,
 )
+from twinbus.storage import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,34 +78,13 @@ from these takes as long as a report of a few messages.
 """
 
 
-def read_table(spark: SparkSession, store: Path, table: str, files: list[str]) -> DataFrame:
+def read_table(spark: SparkSession, store: Folder, table: str, files: list[str]) -> DataFrame:
     """The rows in some files of a table; none without files."""
     if not files:
         return spark.createDataFrame([], COLUMNS[table])
-    return spark.read.schema(COLUMNS[table]).parquet(*escape_paths(store, files))
+    return spark.read.schema(COLUMNS[table]).parquet(*spark_files(spark, store).paths(files))
 
 
 def with_key(accounts: DataFrame) -> DataFrame:
     """Add `key`: one number for entity and id, quick to search for; two messages may share it."""
     return accounts.withColumn("key", F.xxhash64(*KEY))
-
-
-def files_with_keys(store: Path, files: list[str], keys: Any) -> list[str]:
-    """The files of accounts that have one of these sorted keys. It is a column of numbers: read in this process, it
-    takes less time than Spark needs to start a job.
-    """
-    if not len(keys):
-        return []
-
-    def has_any(file: str) -> bool:
-        present = pq.read_table(store / file, columns=["key"], use_threads=False)["key"].to_numpy()
-        at = np.minimum(np.searchsorted(keys, present), len(keys) - 1)
-        return bool((keys[at] == present).any())
-
-    with ThreadPoolExecutor(AT_ONCE) as at_once:
-        return [file for file, has in zip(files, at_once.map(has_any, files), strict=True) if has]
-
-
-def rows_in(file: Path) -> int:
-    rows: int = pq.read_metadata(file).num_rows
-    return rows

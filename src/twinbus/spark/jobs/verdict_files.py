@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.errors import OptionsError
+from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.storage import open_folder
 
 if TYPE_CHECKING:
@@ -36,5 +37,6 @@ class VerdictFiles(NamedTuple):
         """The old table goes when the new one is complete; a reader in between sees both, with their `report_ms`."""
         before = self.check()
         folder = open_folder(self.url)
-        table.write.mode("append").parquet(folder.url)
+        there = spark_files(table.sparkSession, folder)
+        there.forget(there.write(table, ""))
         folder.delete([name for name in before if "_SUCCESS" not in name])

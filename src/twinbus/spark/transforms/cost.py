@@ -5,7 +5,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import CHARGES, IN_BACKLOG, Charge, Stage
+from twinbus.cost.stages import (
+    CHARGES,
+    IN_BACKLOG,
+    RECORDED_BY_NAMESPACES,
+    RECORDED_BY_RECEIVERS,
+    Charge,
+    Stage,
+)
 from twinbus.ledger.kinds import Kind
 from twinbus.spark.transforms.traffic import DAY_MS
 
@@ -32,7 +39,12 @@ def _charged(totals: DataFrame) -> DataFrame:
     """The few rows of all kinds as charges, added up by stage."""
     charges = F.explode(F.array(*(_charge(each) for each in CHARGES))).alias("charge")
     charged = totals.select("*", charges).where(F.col("charge.kind") == F.col("kind"))
-    charged = charged.where(~((F.col("charge.stage") == Stage.SETTLE) & F.col("is_settled")))
+    is_free = F.col("is_settled") & ((F.col("charge.stage") == Stage.SETTLE) | (F.col("kind") == Kind.DEAD_LETTERED))
+    # What a syphon puts among the dead letters of the backlog has a record of its receiving.
+    is_received_before = (
+        F.col("in_backlog") & (F.col("kind") == Kind.DEAD_LETTERED) & (F.col("charge.stage") == Stage.RECEIVE)
+    )
+    charged = charged.where(~is_free & ~is_received_before)
     was_taken = ~((F.col("charge.stage") == Stage.PING) & F.col("is_settled"))
     sized = F.when(F.col("charge.by_size"), F.col("sized_operations")).otherwise(F.col("operations"))
     operations = F.when(was_taken, sized).otherwise(0)
@@ -49,10 +61,10 @@ def _charged(totals: DataFrame) -> DataFrame:
 
 
 def _total(value: Column) -> Column:
-    """Deliveries count once: as the namespace recorded them or, if it recorded none, as receivers did."""
+    """What receivers took counts once: as the namespace recorded it or, if it recorded nothing, as receivers did."""
     kind = F.col("kind")
-    without_receivers = F.sum(F.when(kind != Kind.RECEIVED, value))
-    return F.when(F.bool_or(kind == Kind.DELIVERED), without_receivers).otherwise(F.sum(value))
+    without_receivers = F.sum(F.when(~kind.isin(*map(str, RECORDED_BY_RECEIVERS)), value))
+    return F.when(F.bool_or(kind.isin(*map(str, RECORDED_BY_NAMESPACES))), without_receivers).otherwise(F.sum(value))
 
 
 def _charge(charge: Charge) -> Column:

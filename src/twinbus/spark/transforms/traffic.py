@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import AS_SENT, NOT_SETTLED, STEP_BYTES
-from twinbus.ledger.kinds import DELIVERY_BYTES, Kind
+from twinbus.cost.stages import AS_SENT, NOT_SETTLED, STEP_BYTES, TOLD_DEAD_LETTERED
+from twinbus.ledger.kinds import DELIVERY_BYTES, TOLD_BY_RECEIVER, Kind
 from twinbus.spark.transforms.accounts import TO_BACKLOG, is_kind
 from twinbus.spark.transforms.sums import Sum, Sums, add_up, merge_parts
 
@@ -26,7 +26,9 @@ def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
     """
     is_repeat = is_kind(*RECORDED_TWICE) & (F.col("queue") != "") & (F.col("entity") == "")
     counted = steps.where(~is_repeat & ~F.col("is_foreign") if "is_foreign" in steps.columns else ~is_repeat)
+    is_told = (F.col("kind") == Kind.DEAD_LETTERED) & (F.col("outcome") == TOLD_BY_RECEIVER)
     keys = {
+        "kind": F.when(is_told, TOLD_DEAD_LETTERED).otherwise(F.col("kind")),
         "bucket_ms": _bucket_start(F.col("at_ms"), bucket_ms),
         "in_backlog": F.col("queue") != "",
         "is_settled": F.col("outcome").isin(*NOT_SETTLED),
@@ -99,7 +101,7 @@ def _sized_operations() -> Column:
 
 def _size() -> Column:
     """Of the message on the wire; 0 if unknown."""
-    added = F.when(is_kind(*AS_SENT), DELIVERY_BYTES).otherwise(0)
+    added = F.when(F.col("kind").isin(*map(str, AS_SENT)), DELIVERY_BYTES).otherwise(0)
     return F.coalesce(F.col("size") + added, F.lit(0))
 
 

@@ -1,0 +1,80 @@
+"""A report whose ledger, store and verdict table are on object storage is the one of a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from object_store import new_place, s3, s3_environment  # noqa: F401  fixtures
+from scripted_ledger import make_scenario
+
+from twinbus.cli.main import run
+from twinbus.ledger.expected import EXPECTED_FILE
+from twinbus.storage import open_folder
+
+LOST, UNKNOWN = 4, 3
+
+
+class Commands:
+    """The commands, by what they print as JSON."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def report(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        code = run(["pipeline", "report", *arguments, "--json"])
+        document: dict[str, Any] = json.loads(self._capsys.readouterr().out)
+        document.pop("made_at")
+        return code, document
+
+
+@pytest.fixture
+def commands(capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capsys)
+
+
+def written(tmp_path: Path) -> str:
+    make_scenario(8, 300, misfortunes=1).write(tmp_path / "ledger")
+    return str(tmp_path / "ledger")
+
+
+def files_in(url: str, end: str) -> set[str]:
+    return {each.name for each in open_folder(url).files() if each.name.endswith(end)}
+
+
+@pytest.mark.usefixtures("s3", "spark")
+def test_a_store_at_a_url_gives_the_report_of_one_in_a_folder(tmp_path: Path, commands: Commands) -> None:
+    ledger, store, verdicts = written(tmp_path), new_place("s3", tmp_path), new_place("s3", tmp_path)
+    expected = commands.report("--ledger", ledger)
+    assert expected[0] == LOST
+    where = ("--ledger", ledger, "--store", store)
+    assert commands.report(*where) == expected
+    assert files_in(store, "findings.json")
+    assert commands.report(*where) == expected, "from what is kept"
+    code, found = commands.report(*where, "--verdicts", verdicts)
+    assert (code, found.pop("verdicts_url")) == (LOST, verdicts)
+    assert found | {"verdicts_url": None} == expected[1] | {"verdicts_url": None}
+    first = files_in(verdicts, ".parquet")
+    assert first
+    assert commands.report(*where, "--verdicts", verdicts, "--overwrite")[0] == LOST
+    assert not first & files_in(verdicts, ".parquet")
+
+
+@pytest.mark.usefixtures("s3", "spark")
+def test_where_everything_is_at_a_url_a_writer_that_is_absent_makes_the_answer_unknown(
+    tmp_path: Path, commands: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, there = written(tmp_path), new_place("s3", tmp_path)
+    assert run(["ledger", "ship", ledger, "--to", there]) == 0
+    assert run(["ledger", "expect", there]) == 0
+    capsys.readouterr()
+    assert commands.report("--ledger", there)[0] == LOST
+    assert files_in(f"{there}/compacted", "manifest.json"), "the store is below the ledger"
+    listed = open_folder(there).read(EXPECTED_FILE)
+    open_folder(there).put(EXPECTED_FILE, listed + b'\n[[writer]]\nhost = "till-7"\nprogram = "shop"\n')
+    code, found = commands.report("--ledger", there)
+    assert code == UNKNOWN
+    assert found["reconciliation"]["verdict"].startswith("unknown: records are missing")
+    assert [each["program"] for each in found["coverage"]["unknown"]] == ["shop on till-7"]
