@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+from twinbus.board.report import ProcessKind
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.request_fields import read_sequences
 from twinbus.broker.links.request_messages import Request, failure_response
@@ -71,7 +72,7 @@ class ProxySends:
 
         Raises `OptionsError` for what can never work.
         """
-        self._state = ClientState(primary, options)
+        self._state = ClientState(primary, options, ProcessKind.PROXY)
         self._after_replies = after_replies
         self._transport = NativeTransport(self._state, "proxy", after_replies)
         self._shell = PairShell(self._state, self._transport)

@@ -9,6 +9,7 @@ from time import time
 from typing import TYPE_CHECKING, assert_never
 
 from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.board.report import ProcessKind
 from twinbus.client.core.own_syphon import OwnSyphon, with_look
 from twinbus.client.credentials import is_async
 from twinbus.client.inspection.inspect_pair import inspect
@@ -45,6 +46,7 @@ from twinbus.pairing.secondary import Reachable
 from twinbus.syphon.depth_watch import MESSAGES_MAX, BacklogSnapshot
 
 if TYPE_CHECKING:
+    from twinbus.client.core.own_board import OwnBoard
     from twinbus.client.core.own_spool import OwnSpool
 
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
@@ -61,7 +63,13 @@ RECORD_PATIENCE_S = 10.0
 
 
 class ClientState:
-    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+    def __init__(
+        self,
+        primary: Namespace,
+        options: SendAvailabilityPairedNamespaceOptions,
+        kind: ProcessKind = ProcessKind.CLIENT,
+    ) -> None:
+        """`kind`: what it is called on the board."""
         if not isinstance(primary, Namespace):
             raise OptionsError(f"primary must be a Namespace, got {type(primary).__name__}")
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
@@ -92,6 +100,9 @@ class ClientState:
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
         self.recorder: ClientRecorder | None = None
+        self.kind = kind
+        self.board: OwnBoard | None = None
+        """What it does on the board; None: nothing, or it has not begun."""
         self.spool: OwnSpool | None = None
         """The spool of this client; None: it has none, or has not begun."""
         self._ledger: Ledger | None = None
@@ -118,6 +129,7 @@ class ClientState:
             entities=options.entities,
             attempts=options.retry.attempts,
             can_wait=options.spool is not None,
+            has_board=options.board,
         )
 
     def prepared(self, preparation: Preparation, at: float) -> None:
@@ -304,6 +316,7 @@ class ClientState:
             sent_to_backlog=self.own_backlog.status(),  # after the look, which may have seen it empty
             syphon=None if self.syphon is None else self.syphon.status(),
             spool=None if self.spool is None else self.spool.status(),
+            board=None if self.board is None else self.board.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             events_dropped=events_dropped,
             probe=self.pair.probe,

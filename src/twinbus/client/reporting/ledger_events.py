@@ -16,6 +16,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 from msgspec.structs import replace
 
 from twinbus.amqp.types import text_of
+from twinbus.board.queue import board_path
 from twinbus.client.inspection.look_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
@@ -222,10 +223,13 @@ class ClientRecorder:
     def paired(self, found: Preparation) -> None:
         """Backlog queues were looked for, perhaps created, and the pair is ready."""
         self._asked(self._primary, found.requests.primary)
-        self._asked(self._secondary, found.requests.secondary - len(found.created))
+        board_created = int(found.board == "created")
+        self._asked(self._secondary, found.requests.secondary - len(found.created) - board_created)
         for index in found.created:
             path = backlog_path(self._primary, index)
             self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=path, count=1))
+        if board_created:
+            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=board_path(self._primary), count=1))
         self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
 
     def looked(self, cost: LookCost) -> None:
@@ -234,6 +238,19 @@ class ClientRecorder:
         if cost.peeks:
             event = Event(Kind.PEEKED, namespace=self._secondary, count=cost.peeks, bytes=cost.peeked_bytes)
             self._record(event)
+
+    def posted(self, size: int) -> None:
+        """A report is on the board."""
+        self._record(Event(Kind.BOARD_POSTED, namespace=self._secondary, count=1, bytes=size))
+
+    def board_peeked(self, messages: Sequence[bytes]) -> None:
+        """The board was peeked; an empty answer costs as much as one message."""
+        size = sum(map(len, messages))
+        self._record(Event(Kind.BOARD_PEEKED, namespace=self._secondary, count=max(1, len(messages)), bytes=size))
+
+    def board_cleared(self) -> None:
+        """One message of the board was asked for."""
+        self._record(Event(Kind.BOARD_CLEARED, namespace=self._secondary, count=1))
 
     def _asked(self, namespace: str, requests: int) -> None:
         if requests > 0:

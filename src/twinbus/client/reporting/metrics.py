@@ -9,6 +9,7 @@ from twinbus import deprecated
 from twinbus.client.reporting.metric_types import (
     Metric,
     Sample,
+    of_board,
     of_entity,
     of_order,
     of_pair,
@@ -203,6 +204,21 @@ _METRICS: tuple[Metric, ...] = (
         "twinbus_pair_spool_usable",
         "1 while messages can be stored in the spool and every folder of it can be used, else 0.",
         lambda spool: float(not (spool.reason or spool.problems)),
+    ),
+    of_board(
+        "twinbus_pair_board_posts_total",
+        "Reports of this process that the board has stored; missing without `board`, as all of these.",
+        lambda board: board.posts,
+    ),
+    of_board(
+        "twinbus_pair_board_usable",
+        "1 while this process can report on the board, else 0.",
+        lambda board: float(not board.reason),
+    ),
+    of_board(
+        "twinbus_pair_board_posted_timestamp_seconds",
+        "When the last report was stored, in seconds since 1970; missing if none was.",
+        lambda board: timestamp(board.posted_at),
     ),
     of_pair(
         "twinbus_pair_events_dropped_total",

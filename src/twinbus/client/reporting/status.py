@@ -192,6 +192,22 @@ class SpoolStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoardStatus:
+    """What this process does on the board."""
+
+    path: str
+    """The queue of the secondary."""
+    instance: str = ""
+    """What it is called there."""
+    posts: int = 0
+    """Reports that were stored."""
+    posted_at: datetime | None = None
+    """When the last one was."""
+    reason: str = ""
+    """Why nothing can be posted; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A pair at one moment. Printing it gives a table, `as_dict` what `json.dumps` takes."""
 
@@ -211,6 +227,8 @@ class Status:
     """None: this process does not bring the backlog home."""
     spool: SpoolStatus | None = None
     """None: this client has no spool."""
+    board: BoardStatus | None = None
+    """None: this process does not report on the board."""
     order: OrderStatus | None = None
     """What keeps sessions in the backlog, with `order="session"`; None without it."""
     events_dropped: int = 0
@@ -305,6 +323,8 @@ def _lines(status: Status) -> Iterator[str]:
         yield from _syphon_lines(status.syphon)
     if status.spool is not None:
         yield from _spool_lines(status.spool)
+    if status.board is not None:
+        yield _board_line(status.board, status.at)
     if status.order is not None:
         yield from _order_lines(status.order)
     for warning in status.secondary_status.warnings:
@@ -401,6 +421,13 @@ def _spool_lines(spool: SpoolStatus) -> Iterator[str]:
         yield f"spool: takes nothing: {' '.join(spool.reason.split())}"
     for problem in spool.problems:
         yield f"spool: {' '.join(problem.split())}"
+
+
+def _board_line(board: BoardStatus, now: datetime) -> str:
+    if board.reason:
+        return f"board: nothing can be posted: {' '.join(board.reason.split())}"
+    last = "" if board.posted_at is None else f", the last {_ago(board.posted_at, now)}"
+    return f"board: {board.posts} reports on {board.path}{last}"
 
 
 def _order_lines(order: OrderStatus) -> Iterator[str]:
