@@ -57,7 +57,7 @@ class Usage:
     """Time between two looks of a process at the backlog."""
     board: bool = False
     """Whether all these processes report on the board."""
-    board_looks: float = 0.0
+    board_looks: int = 0
     """In a month, by whoever reads it: each reads what the time to live has kept."""
 
     def __post_init__(self) -> None:

@@ -43,8 +43,8 @@ class UsageArguments(ArgumentGroup):
     ping: str = option("1m", "TIME", "Time between pings.")
     failover: str = option("1m", "TIME", "Time until an entity fails over.")
     look: str = option("1h", "TIME", LOOK_HELP)
-    board: bool = option(False, None, "These processes report on the board.", "--board")
-    board_looks: float = option(0.0, "N", "With --board: looks at it in a month, e.g. by twinbus status.")
+    board: bool = option(False, None, "The board of the pair: these processes report on it.", "--board")
+    board_looks: int = option(0, "N", "With --board: looks at it in a month, e.g. by twinbus status.")
 
     def usage(self) -> Usage:
         """Raises `OptionsError` with everything that is wrong, by the names of the options: `ping_s` is --ping."""

@@ -67,16 +67,16 @@ class OwnBoard:
 
     # --- what it costs ---
 
-    def posted(self, _path: str, size: int) -> None:
+    def posted(self, path: str, size: int) -> None:
         self._posts += 1
         self._posted_at = datetime.now(UTC)
         if self._state.recorder is not None:
-            self._state.recorder.posted(size)
+            self._state.recorder.board.posted(path, size)
 
-    def peeked(self, _path: str, messages: Sequence[bytes]) -> None:
+    def peeked(self, path: str, messages: Sequence[bytes]) -> None:
         if self._state.recorder is not None:
-            self._state.recorder.board_peeked(messages)
+            self._state.recorder.board.peeked(path, messages)
 
-    def cleared(self, _path: str) -> None:
+    def cleared(self, path: str) -> None:
         if self._state.recorder is not None:
-            self._state.recorder.board_cleared()
+            self._state.recorder.board.cleared(path)

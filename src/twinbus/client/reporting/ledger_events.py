@@ -20,6 +20,7 @@ from twinbus.board.queue import board_path
 from twinbus.client.inspection.look_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
+from twinbus.ledger.board_events import BoardEventLog
 from twinbus.ledger.kinds import (
     COMPLETED,
     PING_NOT_SENT,
@@ -87,6 +88,7 @@ class ClientRecorder:
         self._secondary = secondary
         self._clock = clock
         self._scheduled = ScheduledIds()
+        self.board = BoardEventLog(ledger, secondary)
 
     def accepted(
         self,
@@ -238,19 +240,6 @@ class ClientRecorder:
         if cost.peeks:
             event = Event(Kind.PEEKED, namespace=self._secondary, count=cost.peeks, bytes=cost.peeked_bytes)
             self._record(event)
-
-    def posted(self, size: int) -> None:
-        """A report is on the board."""
-        self._record(Event(Kind.BOARD_POSTED, namespace=self._secondary, count=1, bytes=size))
-
-    def board_peeked(self, messages: Sequence[bytes]) -> None:
-        """The board was peeked; an empty answer costs as much as one message."""
-        size = sum(map(len, messages))
-        self._record(Event(Kind.BOARD_PEEKED, namespace=self._secondary, count=max(1, len(messages)), bytes=size))
-
-    def board_cleared(self) -> None:
-        """One message of the board was asked for."""
-        self._record(Event(Kind.BOARD_CLEARED, namespace=self._secondary, count=1))
 
     def _asked(self, namespace: str, requests: int) -> None:
         if requests > 0:
