@@ -20,10 +20,12 @@ from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.client.reporting.order_status import order_status
 from twinbus.client.reporting.own_backlog import OwnBacklog
 from twinbus.client.reporting.status import (
+    AbilityStatus,
     BacklogQueueStatus,
     EntityState,
     EntityStatus,
     Phase,
+    PrimaryStatus,
     SecondaryStatus,
     Status,
 )
@@ -34,6 +36,7 @@ from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
 from twinbus.ledger import Ledger
 from twinbus.pairing import closing
+from twinbus.pairing.abilities import AbilityRecord
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity, name_of
@@ -194,6 +197,8 @@ class ClientState:
 
     def namespace_of(self, entity: Entity | None, event: ReportEvent) -> str | None:
         """The name of the namespace that an event of the core is about."""
+        if event.details.get("side") == NamespaceSide.PRIMARY.value:
+            return self.pair.name
         is_elsewhere = entity is None or event.details.get("side") == NamespaceSide.BACKLOG.value
         return self.secondary.name if is_elsewhere else self.pair.name
 
@@ -311,6 +316,11 @@ class ClientState:
                 _entity_status(entity, when, sent_directly(entity), detection.get(entity.path, "unknown"))
                 for entity in self.pair.entities
             ),
+            abilities=tuple([_ability_status(record, now, at) for record in self.pair.abilities.records]),
+            primary_status=PrimaryStatus(
+                unreachable_since=when(self.pair.abilities.lost_since),
+                unreachable_reason=self.pair.abilities.lost_reason,
+            ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._reach(self._secondary_status(), when),
             sent_to_backlog=self.own_backlog.status(),  # after the look, which may have seen it empty
@@ -386,6 +396,17 @@ class ClientState:
         if latest is not None and latest.waiting_messages == 0:
             self.own_backlog.seen_empty(latest.at)
         return latest
+
+
+def _ability_status(record: AbilityRecord, now: datetime, at: float) -> AbilityStatus:
+    return AbilityStatus(
+        path=record.path,
+        ability=record.ability,
+        works=record.works,
+        since=now + timedelta(seconds=record.since - at),
+        reason=record.reason,
+        failures=record.failures,
+    )
 
 
 def _entity_status(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,7 +20,7 @@ from twinbus.board.report import (
     listed,
     said,
 )
-from twinbus.client.reporting.status import EntityState, EntityStatus, Phase, Status, SyphonStatus
+from twinbus.client.reporting.status import AbilityStatus, EntityState, EntityStatus, Phase, Status, SyphonStatus
 
 STATES = {
     EntityState.HEALTHY: ReportedState.HEALTHY,
@@ -45,7 +46,7 @@ class Reporter:
 
     def report_of(self, status: Status) -> ProcessReport:
         """How a pair is, as this process sees it. Number and time of the next report are the poster's to say."""
-        entities, left_out = listed([_finding(entity, status.at) for entity in status.entities])
+        entities, left_out = listed(list(_findings(status)))
         secondary = status.secondary_status
         return ProcessReport(
             instance=self.instance,
@@ -89,13 +90,28 @@ def syphon_finding(syphon: SyphonStatus, waiting: int | None) -> SyphonFinding:
     )
 
 
-def _finding(entity: EntityStatus, now: datetime) -> EntityFinding:
+def _findings(status: Status) -> Iterator[EntityFinding]:
+    """Entities that are sent to, then those that are only received from or managed and cannot be."""
+    failing: dict[str, list[AbilityStatus]] = {}
+    for each in status.abilities:
+        if not each.works:
+            failing.setdefault(each.path.lower(), []).append(each)
+    for entity in status.entities:
+        yield _finding(entity, status.at, failing.pop(entity.entity.lower(), []))
+    for rest in failing.values():
+        yield _finding(EntityStatus(entity=rest[0].path), status.at, rest)
+
+
+def _finding(entity: EntityStatus, now: datetime, failing: list[AbilityStatus]) -> EntityFinding:
+    reason = entity.reason or (failing[0].reason if failing else "")
+    since = failing[0].since if failing and entity.since is None else entity.since
     return EntityFinding(
         entity=entity.entity[:NAME_MAX],
         state=STATES[entity.state],
-        for_s=_since(entity.since, now),
-        reason=said(entity.reason),
+        for_s=_since(since, now),
+        reason=said(reason),
         held=entity.held_now,
+        cannot=tuple([each.ability.value for each in failing]),
     )
 
 

@@ -45,6 +45,11 @@ def _queue_sent(status: Status) -> Iterator[Sample]:
         yield (queue.path,), queue.sent
 
 
+def _abilities(status: Status) -> Iterator[Sample]:
+    for each in status.abilities:
+        yield (each.path, each.ability.value), float(each.works)
+
+
 _METRICS: tuple[Metric, ...] = (
     of_pair(
         "twinbus_pair_ready",
@@ -149,6 +154,18 @@ _METRICS: tuple[Metric, ...] = (
         "twinbus_pair_sent_to_backlog_since_timestamp_seconds",
         "When the first of those messages was sent, in seconds since 1970; missing if there is none.",
         lambda status: timestamp(status.sent_to_backlog.first_at),
+    ),
+    Metric(
+        "twinbus_pair_ability_works",
+        "1 if an entity or subscription of the primary can be received from or managed, 0 if not, as calls of this "
+        "process found; missing if none was made.",
+        ("path", "ability"),
+        _abilities,
+    ),
+    of_pair(
+        "twinbus_pair_primary_reachable",
+        "0 while nobody can connect to the primary or it is silent, as far as this process knows, else 1.",
+        lambda status: float(status.primary_status.unreachable_since is None),
     ),
     *BACKLOG_METRICS,
     of_secondary(

@@ -121,6 +121,8 @@ class Preparation:
     """What it has cost."""
     queue_settings: str = "unknown"
     """Whether the backlog queues have the settings they should: good, risky (the warnings say why), or unknown."""
+    managed: Mapping[str, Failure | None] = field(default_factory=dict)
+    """Declared entities whose settings were asked for, and why there was no answer; None: there was one."""
     board: str = ""
     """The board: used, created, or unusable; empty if there is to be none."""
     is_complete: bool = True
@@ -176,7 +178,8 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
     _refuse_if_useless(plan, found, proof)
     prepared = _weigh(plan, found, proof, now)
     risky = () if found.settings is None else tuple(findings.risky(plan, by_risk(found.settings)))
-    detection, detection_warnings = yield from _look_at_detection(plan)
+    managed: dict[str, Failure | None] = {}
+    detection, detection_warnings = yield from _look_at_detection(plan, managed)
     board, board_warnings = yield from _find_board(plan)
     return replace(
         prepared,
@@ -184,6 +187,7 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
         queue_settings="unknown" if found.settings is None else "risky" if risky else "good",
         warnings=(*prepared.warnings, *risky, *detection_warnings, *board_warnings),
         board=board,
+        managed=managed,
         lasting=(*risky, *detection_warnings),
     )
 
@@ -208,6 +212,7 @@ def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
         duplicate_detection=before.duplicate_detection,
         queue_settings=before.queue_settings,
         board=before.board,
+        managed=before.managed,
         warnings=(*after.warnings, *before.lasting),
         lasting=before.lasting,
     )
@@ -371,12 +376,13 @@ def _find_board(plan: Plan) -> Flow[tuple[str, tuple[str, ...]]]:
     return (word, ()) if failure is None else ("unusable", (findings.board_unusable(plan, failure),))
 
 
-def _look_at_detection(plan: Plan) -> Flow[tuple[dict[str, str], tuple[str, ...]]]:
+def _look_at_detection(plan: Plan, managed: dict[str, Failure | None]) -> Flow[tuple[dict[str, str], tuple[str, ...]]]:
     """What the primary says of duplicates, entity by entity; one that is down is not asked again and again."""
     words = dict.fromkeys(plan.entities, "unknown")
     warnings: list[str] = []
     for entity in plan.entities:
         answer: Detection | Failure = yield ReadDetection(entity)
+        managed[entity] = answer if isinstance(answer, Failure) else None
         if isinstance(answer, Failure) and answer.kind in SAME_FOR_ALL:
             break
         words[entity], warning = _judge_detection(plan, entity, answer)

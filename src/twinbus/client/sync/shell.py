@@ -51,6 +51,7 @@ from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
 from twinbus.client.sync.transport import BacklogLinks, Transport
+from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
@@ -113,6 +114,8 @@ class PairShell:
                 self.state.recorder.paired(found)
             for warning in (*self.state.warnings(), *found.warnings):
                 self.event_log.report("pairing_warning", warning, namespace=self.state.secondary.name)
+            for entity, failure in found.managed.items():
+                self.tried(entity, Ability.MANAGE, failure)
             self._warm_queue = self._pick_queue()
             self._warm_up(self._warm_queue)
             self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
@@ -390,6 +393,14 @@ class PairShell:
             self.pair.doubted(entity, failure, message_ids, "primary", sizes=sizes)
         self.settle()
 
+    def tried(self, path: str, ability: Ability, failure: Failure | None) -> None:
+        """An entity or subscription of the primary was received from, or managed; cheap while it works."""
+        if failure is None and self.pair.abilities.works(path, ability):
+            return
+        with self.lock:
+            self.pair.tried(path, ability, monotonic(), failure)
+        self.settle()
+
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         with self.lock:
             self.pair.warn_once(entity, name, text, **details)
@@ -417,9 +428,10 @@ class PairShell:
 
     def report(self, entity: Entity | None, event: ReportEvent) -> None:
         # Here and not later, so that callbacks, log and ledger have the order of the events.
-        path = None if entity is None else entity.path
+        path = event.details.get("path") if entity is None else entity.path
         self.state.record_event(entity, event)
         namespace = self.state.namespace_of(entity, event)
+        path = path if isinstance(path, str) else None
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
         if self.state.spool is not None and event.name in BACK:
             self.state.spool.wake()
