@@ -51,21 +51,29 @@ ROOMS = (
     Room(
         "client.core",
         "flows, the effects of the pairing core, the state of a client",
-        "amqp client ledger pairing spool syphon transport",
+        "amqp board client ledger pairing spool syphon transport",
     ),
     Room("client.core.asks", "what a flow asks for, and the answers", "pairing", is_pure=True),
     Room("client.core.flows", "conversations, each written once", "client.core pairing", is_pure=True),
     Room("client.core.send_record", "what one send came to", "pairing", is_pure=True),
     Room("client.sdk", "the official SDK: its private parts, messages, deadlines", "amqp client pairing"),
     Room("client.setup", "what must exist before the first outage", "client pairing"),
-    Room("client.setup.plan", "what is to be prepared", "pairing", is_pure=True),
+    Room("client.setup.plan", "what is to be prepared", "board.queue pairing", is_pure=True),
     Room("client.setup.findings", "what was found, in words", "client.setup pairing units", is_pure=True),
     Room("client.setup.preparation", "how a pair is prepared", "client.setup pairing", is_pure=True),
     Room("client.setup.queue_settings", "settings that can cost messages", "units", is_pure=True),
-    Room("client.reporting", "status, events, metrics, ledger records", "amqp client ledger pairing plain_text units"),
-    Room("client.inspection", "a pair seen from outside", "amqp client ledger pairing syphon transport"),
-    Room("client.aio", "the client for asyncio", "client pairing syphon"),
-    Room("client.sync", "the client for threads", "client pairing syphon"),
+    Room(
+        "client.reporting",
+        "status, events, metrics, ledger records",
+        "amqp board client ledger pairing plain_text units",
+    ),
+    Room(
+        "client.inspection",
+        "a pair seen from outside",
+        "amqp board client ledger pairing plain_text syphon transport units",
+    ),
+    Room("client.aio", "the client for asyncio", "board client pairing syphon"),
+    Room("client.sync", "the client for threads", "board client pairing syphon"),
     Room("client.native", "links of our own engine for a pair", "amqp client pairing transport"),
     Room(
         "client.native.window",
@@ -131,7 +139,7 @@ ROOMS = (
     Room(
         "broker.ops",
         "metrics, the control socket, dumps, backups, ledger events",
-        "twinbus amqp broker control_client control_server ledger own_files pairing.backlog_queues units",
+        "twinbus amqp board.queue broker control_client control_server ledger own_files pairing.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
@@ -164,13 +172,13 @@ ROOMS = (
         is_pure=True,
     ),
     Room("ledger", "events, segments, gaps", "own_files ranges storage units"),
-    Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
+    Room("cost", "prices, operations, bills", "board ledger units", is_pure=True),
     # pairing for any language
     Room(
         "proxy",
         "a Service Bus endpoint in front of a pair",
         (
-            "twinbus amqp broker client connection_string control_server ledger options pairing "
+            "twinbus amqp board.report broker client connection_string control_server ledger local_register options pairing "
             "plain_text proxy transport"
         ),
     ),
