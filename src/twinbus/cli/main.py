@@ -23,6 +23,7 @@ from twinbus.cli import signals
 from twinbus.cli.arguments import PanelGroup, accept_old_names, add_command
 from twinbus.cli.commands.backup import backup
 from twinbus.cli.commands.bench import bench
+from twinbus.cli.commands.console import console
 from twinbus.cli.commands.cost import cost_commands
 from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.drill import NOT_PUT_BACK, drill
@@ -52,6 +53,7 @@ Examples:
   twinbus fault add no-send      make the namespace refuse every send
   twinbus pair                   make two namespaces ready for an outage
   twinbus status                 is the pair healthy, what waits where
+  twinbus console                the same as a web page, live
   twinbus proxy                  use the pair from any language
   twinbus syphon --until-empty   bring everything home that lies there
   twinbus drill --entity orders  make a queue fail, measure how that goes
@@ -91,6 +93,7 @@ add_command(app, backup, "Copy namespaces while they work.")
 add_command(app, bench, "Measure what a namespace does.")
 add_command(app, pair, "Make two namespaces ready for an outage.", not_all=NOT_EXACT)
 add_command(app, status, "Show how a pair is doing, in one verdict.", done=HEALTHY, not_all=UNSURE, verdicts=True)
+add_command(app, console, "Serve a web page that shows a pair live, with buttons.")
 add_command(app, drill, "Make an entity fail on purpose, and measure.", not_all=NOT_PUT_BACK)
 app.add_typer(fault_commands(), name="fault")
 app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")

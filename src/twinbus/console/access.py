@@ -34,7 +34,7 @@ class Refusal(Enum):
     FOREIGN_ORIGIN = "this request was sent by another page"
     NO_SESSION = "open the address that twinbus console has printed: it holds the token"
     NO_PROOF = "this request does not come from the console's page: load it again"
-    WRONG_TOKEN = "that token is wrong"
+    WRONG_TOKEN = "that token is wrong"  # noqa: S105
     TOO_MANY_TOKENS = "too many wrong tokens: wait ten seconds"
 
 

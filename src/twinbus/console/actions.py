@@ -40,8 +40,8 @@ class ConsolePair:
     primary_name: str
     queue_count: int
     attempt_s: float
-    controls: Mapping[str, Path]
-    """By side, the control socket of an embedded namespace of this machine."""
+    controls: dict[str, Path]
+    """By side, the control socket of an embedded namespace of this machine, as far as they were found."""
 
     def side(self, side: str) -> Namespace:
         return self.primary if side == "primary" else self.secondary
@@ -170,9 +170,7 @@ class ConsoleActions:
     async def count(self, arguments: Arguments) -> Answer:
         """How many messages a purge would remove."""
         place, choice = _place(arguments), _choice(arguments)
-        number, is_all = await self._with(
-            arguments, lambda connection: count_messages(connection, place, choice)
-        )
+        number, is_all = await self._with(arguments, lambda connection: count_messages(connection, place, choice))
         return {"count": number, "is_all": is_all}
 
     async def _resubmit(self, arguments: Arguments) -> Answer:

@@ -86,7 +86,7 @@ def _entity(
         "kind": "" if asked is None or asked.kind == "unknown" else asked.kind,
         "state": state,
         "reason": reason,
-        "since": None if named is None or named.longest_s is None else seen.at - named.longest_s,
+        "since": None if named is None or named.longest_s is None else round(seen.at - named.longest_s),
         **{
             what: None if asked is None else _works(getattr(asked, what))
             for what in ("sending", "receiving", "managing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from time import time
@@ -28,6 +29,8 @@ class ConsoleState:
         self._since: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
         """Of section and key: the state in which it is, and since when as far as was seen here."""
         self._number = 0
+        self.version = 0
+        """Grows with every change."""
         self._changed = asyncio.Event()
 
     @property
@@ -38,14 +41,12 @@ class ConsoleState:
     def section(self, name: str) -> Section:
         return self._sections.get(name, {})
 
-    async def wait_for_change(self, wait_s: float) -> bool:
-        """Whether anything has changed since the last call that said so began; False after `wait_s`."""
-        try:
+    async def wait_for_change(self, version: int, wait_s: float) -> None:
+        """Until it has another version than this, or the time is over."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
+                while self.version == version:
+                    await self._changed.wait()
 
     def put(self, name: str, section: Section) -> None:
         """Replace a section, and note what its rows have turned to."""
@@ -99,5 +100,6 @@ class ConsoleState:
 
     def _announce(self) -> None:
         """Wake everybody who waits; who comes later waits for the next change."""
+        self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()

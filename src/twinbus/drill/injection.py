@@ -91,7 +91,7 @@ async def control_for(
     namespace: Namespace, options: DrillOptions, target: DrilledEntity, given: Path | None
 ) -> Path | None:
     """The control socket to use, None: the status is to be changed; raises `TwinbusError` if neither can do it."""
-    control = None if options.by_status else await _control_of(namespace, given)
+    control = None if options.by_status else await control_of(namespace, given)
     if control is None and options.fault != "no-send":
         raise OptionsError(
             f"{namespace.host_label} has no control socket here: only no-send can be done, by the entity's status"
@@ -107,7 +107,8 @@ def injection_for(
     return ByStatus(admin, target) if control is None else ByControl(control, options, target)
 
 
-async def _control_of(namespace: Namespace, given: Path | None) -> Path | None:
+async def control_of(namespace: Namespace, given: Path | None = None) -> Path | None:
+    """The control socket of an embedded namespace of this machine; None: it has none here. Raises `TwinbusError`."""
     if given is not None:
         told = await _ask(given, "status")
         if namespace.name not in (None, told["namespace"]) and told["port"] != namespace.port:

@@ -1,0 +1,59 @@
+// A table of rows by key: rows that have not changed are not touched, and what has the focus keeps it.
+
+import { el, count } from "./format.js";
+
+const SHOWN = 100;
+
+export class KeyedTable {
+  /** `columns`: {label, cell(row, key), kind?}. `order(a, b)` sorts rows; `empty`: what is said if there are none. */
+  constructor(place, { caption, columns, order, empty, fits = () => true }) {
+    this.columns = columns; this.order = order; this.fits = fits; this.most = SHOWN;
+    this.known = new Map();
+    this.body = el("tbody");
+    const heads = columns.map(({ label, kind }) => el("th", { scope: "col", class: kind === "number" ? "number" : "" }, label || el("span", { class: "hidden", text: "Actions" })));
+    this.table = el("table", {}, el("caption", { class: "hidden", text: caption }), el("thead", {}, el("tr", {}, ...heads)), this.body);
+    this.empty = el("p", { class: "empty", text: empty });
+    this.more = el("button", { type: "button", class: "more", on: { click: () => { this.most = Infinity; this.show(this.rows); } } });
+    place.replaceChildren(this.empty, this.table, this.more);
+  }
+
+  show(rows) {
+    this.rows = rows;
+    const keys = Object.keys(rows).filter((key) => this.fits(rows[key], key)).sort((a, b) => this.order(rows[a], rows[b]) || a.localeCompare(b));
+    const shown = keys.slice(0, this.most);
+    const present = new Set(shown);
+    for (const [key, { node }] of this.known) if (!present.has(key)) { node.remove(); this.known.delete(key); }
+    let before = this.body.firstElementChild;
+    for (const key of shown) {
+      const node = this.rowOf(key, rows[key]);
+      if (node === before) before = before.nextElementSibling;
+      else this.body.insertBefore(node, before);
+    }
+    this.table.hidden = !shown.length;
+    this.empty.hidden = Boolean(shown.length);
+    this.more.hidden = keys.length <= shown.length;
+    this.more.textContent = `Show all ${count(keys.length)}`;
+    return keys.length;
+  }
+
+  /** Draw rows anew although they have not changed: what they show of the page has. */
+  redraw() {
+    for (const each of this.known.values()) each.row = null;
+    if (this.rows) this.show(this.rows);
+  }
+
+  rowOf(key, row) {
+    const known = this.known.get(key);
+    if (known && known.row === row) return known.node;
+    const cells = this.columns.map(({ label, cell, kind }) => {
+      const made = cell(row, key);
+      return el("td", { class: kind ?? "", data: { label } }, ...(Array.isArray(made) ? made : [made]));
+    });
+    const node = known?.node ?? el("tr", { data: { key } });
+    const act = node.contains(document.activeElement) ? document.activeElement.dataset.act : undefined;
+    node.replaceChildren(...cells);
+    if (act) node.querySelector(`[data-act="${CSS.escape(act)}"]`)?.focus();
+    this.known.set(key, { row, node });
+    return node;
+  }
+}

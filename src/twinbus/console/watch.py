@@ -1,0 +1,327 @@
+"""Asks the sources again and again, and puts what they say into the state.
+
+Each source has a task of its own, so that a silent one delays no other. What blocks runs on a thread and is bounded in
+time. Nothing here raises: what cannot be asked is shown as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from twinbus import control_client
+from twinbus.board.fleet import Fleet
+from twinbus.board.reader import BoardReader
+from twinbus.cli.proxy_view import ProxyReport, look_at_proxies
+from twinbus.cli.spool_view import SpoolView
+from twinbus.client.inspection.health import EVERYTHING, Judgement, judge
+from twinbus.client.inspection.inspect_pair import inspect
+from twinbus.client.inspection.reports import Inspection
+from twinbus.console import sections
+from twinbus.console.actions import SIDES, ConsolePair
+from twinbus.console.advice import advise
+from twinbus.console.meter_reading import read_meter
+from twinbus.console.state import ConsoleState
+from twinbus.cost.prices import Prices
+from twinbus.drill.injection import control_of
+from twinbus.errors import TwinbusError
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.schema import Record
+from twinbus.ledger.tail import LedgerTail
+from twinbus.pairing.backlog_queues import index_of
+from twinbus.plain_text import on_one_line, without_keys
+from twinbus.syphon.control import RunningSyphon, running_syphons
+from twinbus.syphon.quarantine import Quarantine
+from twinbus.transport.failures import ConnectionFailed
+
+logger = logging.getLogger("twinbus.console")
+
+LOOK_S = (2.0, 25.0)
+"""Between the starts of two looks at the pair: what is shown is never older than 30 s."""
+BUSY_SHARE = 4.0
+"""A look takes part of a processor: the next one begins only after four times its length."""
+BOARD_S, LOCAL_S, METER_S, SAMPLE_S, QUARANTINE_S = 5.0, 1.0, 5.0, 5.0, 15.0
+QUARANTINED_MAX = 200
+RECORDS_AT_ONCE = 500
+STATE_KINDS = frozenset(
+    (
+        *(Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED, Kind.QUEUE_LEFT_OUT, Kind.QUEUE_BACK, Kind.FAULTED),
+        *(Kind.SECONDARY_UNREACHABLE, Kind.SECONDARY_BACK, Kind.PAIRED, Kind.DESTINATION_SKIPPED),
+        *(Kind.DESTINATION_BACK, Kind.PAUSED, Kind.RESUMED),
+    )
+)
+"""Records that the page shows as events; those of single messages are too many."""
+BAD_KINDS = frozenset((Kind.SUSPECTED, Kind.FAILED_OVER, Kind.FAULTED, Kind.SECONDARY_UNREACHABLE))
+GOOD_KINDS = frozenset((Kind.RECOVERED, Kind.QUEUE_BACK, Kind.SECONDARY_BACK, Kind.DESTINATION_BACK))
+
+
+class ConsoleWatch:
+    """`start` it in an event loop, and `stop` it before that ends."""
+
+    def __init__(
+        self,
+        pair: ConsolePair,
+        state: ConsoleState,
+        *,
+        every_s: float = 5.0,
+        entities: Collection[str] = (),
+        ledger: Path | None = None,
+        spool: Path | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """`entities`: names of entities to ask about; none: all. `ledger`: where events come from, too."""
+        self._pair, self._state, self._every_s, self._entities = pair, state, every_s, entities
+        self._prices = prices or Prices()
+        self._spools = SpoolView(spool, pair.primary_name)
+        self._tail = None if ledger is None else LedgerTail(ledger, lambda record: record.kind in STATE_KINDS)
+        self._board = BoardReader(pair.secondary.dial(pair.attempt_s), pair.primary_name, attempt_s=pair.attempt_s)
+        self._seen: Inspection | None = None
+        self._fleet: Fleet | None = None
+        self._proxies: list[ProxyReport] = []
+        self._rates: dict[str, tuple[float, int]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        sources: list[tuple[str, Callable[[], Awaitable[None]], float]] = [
+            ("the board", self._look_at_board, BOARD_S),
+            ("this machine", self._look_around, LOCAL_S),
+            ("the meters", self._read_meters, METER_S),
+            ("the quarantine", self._look_into_quarantine, QUARANTINE_S),
+            ("the plots", self._sample, SAMPLE_S),
+            *([] if self._tail is None else [("the ledger", self._read_ledger, LOCAL_S)]),
+        ]
+        self._tasks = [asyncio.create_task(self._again(name, act, every)) for name, act, every in sources]
+        self._tasks.append(asyncio.create_task(self._look_again()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._board.close()
+
+    def queues(self) -> list[int]:
+        """The indexes of the backlog queues that are there, as far as is known."""
+        names = [each.path for each in (() if self._seen is None else self._seen.queues_there)]
+        found = {index_of(name, self._pair.primary_name) for name in names}
+        return sorted(index for index in found if index is not None) or [*range(self._pair.queue_count)]
+
+    # --- asking again and again ---
+
+    async def _again(self, name: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
+        problem = ""
+        while True:
+            try:
+                await act()
+                said = ""
+            except (TwinbusError, ConnectionFailed, OSError) as error:
+                said = on_one_line(without_keys(str(error)))
+            except Exception as error:  # a mistake of ours must not end the watch
+                logger.exception("the console could not look at %s", name)
+                said = f"unexpected {type(error).__name__}"
+            if said and said != problem:
+                self._state.tell("note", f"{name} cannot be read: {said}")
+            problem = said
+            self._state.put("problems", {**self._state.section("problems"), name: said})
+            await asyncio.sleep(every_s)
+
+    async def _look_again(self) -> None:
+        """The next look begins later if this one took long: with many entities, or a silent side."""
+        while True:
+            began = monotonic()
+            try:
+                await self._look()
+            except Exception as error:  # the same
+                logger.exception("the console could not look at the pair")
+                self._state.put("problems", {**self._state.section("problems"), "the pair": type(error).__name__})
+            took = monotonic() - began
+            await asyncio.sleep(min(max(self._every_s - took, (BUSY_SHARE - 1) * took, 0.5), LOOK_S[1]))
+
+    # --- the pair ---
+
+    async def _look(self) -> None:
+        pair = self._pair
+        ask = partial(
+            inspect,
+            pair.primary,
+            pair.secondary,
+            pair.queue_count,
+            primary_name=pair.primary_name,
+            attempt_s=pair.attempt_s,
+            earlier=self._seen,
+            entities=tuple(self._entities),
+        )
+        seen = await asyncio.to_thread(ask)
+        self._seen = seen
+        state = self._state
+        state.put("verdict", sections.verdict_rows(self._judge(seen), seen))
+        state.put("sides", sections.side_rows(seen))
+        state.put("backlog", sections.backlog_facts(seen))
+        state.put("queues", sections.queue_rows(seen))
+        state.put("unlisted", {"why": seen.entities_unlisted})
+        self._put_entities()
+
+    def _judge(self, seen: Inspection) -> Judgement:
+        return self._spools.judge(judge(seen, EVERYTHING), EVERYTHING)
+
+    def _put_entities(self) -> None:
+        if self._seen is not None:
+            statuses = [each.facts for each in self._proxies if each.facts is not None]
+            pings = sections.next_pings(statuses, datetime.fromisoformat)
+            self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings))
+
+    async def _look_at_board(self) -> None:
+        self._fleet = await self._board.look()
+        self._state.put("fleet", sections.fleet_facts(self._fleet))
+        self._state.put("processes", sections.process_rows(self._fleet))
+        self._put_entities()
+
+    async def _look_into_quarantine(self) -> None:
+        seen, pair = self._seen, self._pair
+        if seen is None or not seen.secondary.is_reachable:
+            return
+        rows: dict[str, dict[str, Any]] = {}
+        if seen.dead_letters != 0:
+            dial = await asyncio.to_thread(pair.secondary.dial, pair.attempt_s)
+            quarantine = Quarantine(
+                dial, pair.primary_name, pair.queue_count, queues=self.queues(), attempt_s=pair.attempt_s
+            )
+            async with quarantine:
+                async for each in quarantine.list():
+                    rows[f"{each.queue}/{each.sequence}"] = {
+                        "number": [each.queue, each.sequence],
+                        "message_id": each.message_id,
+                        "entity": each.path,
+                        "reason": each.reason,
+                        "description": each.description,
+                        "size": each.size,
+                        "since": None if each.enqueued_ms is None else each.enqueued_ms / 1000,
+                    }
+                    if len(rows) == QUARANTINED_MAX:
+                        break
+        self._state.put("quarantine", rows)
+
+    # --- this machine ---
+
+    async def _look_around(self) -> None:
+        pair = self._pair
+        syphons = await asyncio.to_thread(running_syphons, pair.primary_name)
+        self._state.put("syphons", {each.id: _syphon_row(each) for each in syphons})
+        self._proxies = await asyncio.to_thread(look_at_proxies)
+        self._state.put("proxies", {f"{each.name}-{each.pid}": _proxy_row(each) for each in self._proxies})
+        await asyncio.to_thread(self._spools.look)
+        self._state.put(
+            "spools", {each.folder: {"name": each.folder, **each.as_dict()} for each in self._spools.folders}
+        )
+        self._state.put("faults", await asyncio.to_thread(self._faults))
+        self._state.put("advice", advise(self._state.sections))
+
+    def _faults(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for side, control in self._pair.controls.items():
+            try:
+                in_force = control_client.ask(control, "fault.list", wait_s=2.0)
+            except TwinbusError:  # its namespace is down: shown elsewhere
+                continue
+            now = time()
+            for each in in_force:
+                left_ms = each.get("left_ms")
+                ends = None if left_ms is None else round(now + left_ms / 1000)
+                text = str(each.get("text", each["id"])).rpartition(", ")[
+                    0
+                ]  # without what is left: that is counted here
+                found[f"{side}/{each['id']}"] = {"side": side, "id": each["id"], "text": text, "ends": ends}
+        return found
+
+    async def _read_meters(self) -> None:
+        for side in SIDES:
+            if side not in self._pair.controls and (found := await control_of(self._pair.side(side))) is not None:
+                self._pair.controls[side] = found
+        self._state.put("controls", {"sides": sorted(self._pair.controls)})
+        sides = [side for side in SIDES if side in self._pair.controls]  # nobody else is shown a key
+        readings = await asyncio.gather(*[read_meter(self._pair.side(side)) for side in sides])
+        by_side = dict(zip(sides, readings, strict=True))
+        self._state.put("meter", sections.meter_facts(by_side, self._prices))
+
+    # --- events and plots ---
+
+    async def _read_ledger(self) -> None:
+        assert self._tail is not None
+        if "ledger" not in self._rates:
+            self._rates["ledger"] = (0.0, 0)
+            found = await asyncio.to_thread(self._tail.last, 50)
+        else:
+            found = await asyncio.to_thread(self._tail.added)
+        for record in found[-RECORDS_AT_ONCE:]:
+            self._tell_record(record)
+
+    def _tell_record(self, record: Record) -> None:
+        kind = "bad" if record.kind in BAD_KINDS else "good" if record.kind in GOOD_KINDS else "note"
+        what = " ".join(
+            filter(None, [record.entity or record.queue or record.namespace, record.kind.replace("_", " ")])
+        )
+        where = f" (process {record.pid} on {record.host})"
+        why = f": {record.reason}" if record.reason else ""
+        self._state.tell(kind, what + why + where, record.entity, record.at_ms / 1000)
+
+    async def _sample(self) -> None:
+        if self._seen is None:
+            return
+        backlog = self._state.section("backlog")
+        waiting = backlog.get("waiting")
+        syphons = [each["rate"] or 0.0 for each in self._state.section("syphons").values() if each["rate"] is not None]
+        self._state.sample(
+            {
+                "waiting": backlog.get("waiting_at_least") if waiting is None else waiting,
+                "bytes": backlog.get("size"),
+                "home": sum(syphons),
+                "primary": self._rate("primary", "send"),
+                "backlog": self._rate("secondary", "send"),
+                "state": self._state.section("verdict").get("pair", {}).get("state", "unknown"),
+            }
+        )
+
+    def _rate(self, side: str, kind: str) -> float | None:
+        """Operations of a kind a second since the last sample; None: unknown, e.g. without a meter."""
+        metered = self._state.section("meter").get("sides", {}).get(side)
+        if metered is None:
+            self._rates.pop(side, None)
+            return None
+        now, count = monotonic(), metered["by_kind"].get(kind, 0)
+        before, self._rates[side] = self._rates.get(side), (now, count)
+        if before is None or count < before[1]:
+            return None
+        return (count - before[1]) / max(0.001, now - before[0])
+
+
+def _syphon_row(syphon: RunningSyphon) -> dict[str, Any]:
+    facts = {} if syphon.facts is None else syphon.facts.as_dict()
+    state = "does not answer" if syphon.facts is None else syphon.facts.state
+    return {
+        "name": f"syphon {syphon.id}",
+        "id": syphon.id,
+        "pid": syphon.pid,
+        "rate": None,
+        **facts,
+        "state": state,
+        "reason": syphon.problem,
+    }
+
+
+def _proxy_row(proxy: ProxyReport) -> dict[str, Any]:
+    facts = proxy.facts or {}
+    state = {True: "ready", False: "not ready", None: "does not answer"}[proxy.is_ready]
+    address = f"{facts['host']}:{facts['port']}" if "port" in facts else None
+    return {
+        "name": f"proxy {proxy.name}",
+        "pid": proxy.pid,
+        "state": state,
+        "reason": proxy.problem,
+        "address": address,
+        "connections": facts.get("connections"),
+    }

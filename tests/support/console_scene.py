@@ -1,0 +1,96 @@
+"""A pair of real namespaces, a console for it in a process of its own, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from served import WAIT_S, Served
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+PATIENCE_MS = WAIT_S * 1000
+
+
+class ConsoleProcess:
+    """`twinbus console` for a pair; started again it has the same port and token."""
+
+    def __init__(self, primary: str, secondary: str, folder: Path, *options: str) -> None:
+        self._environment = {**os.environ, "TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
+        self._options = ("--every", "2s", "--timeout", "2s", "--token-file", str(folder / "token"), *options)
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.entrance = ""
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "twinbus", "console", "--listen", str(self.port), "--json", *self._options]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=self._folder, env=self._environment
+        )
+        assert self._process.stdout is not None
+        ready = json.loads(self._process.stdout.readline())
+        self.port, self.entrance = ready["port"], ready["console"]
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    @property
+    def address(self) -> str:
+        return self.entrance.partition("#")[0]
+
+    @property
+    def token(self) -> str:
+        return self.entrance.partition("#")[2]
+
+    def __enter__(self) -> ConsoleProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+@contextmanager
+def pair_of_namespaces(folder: Path, queues: Sequence[str] = ("orders", "invoices")) -> Iterator[tuple[Served, Served]]:
+    named = [word for queue in queues for word in ("--queue", queue)]
+    with Served("contoso", folder / "data", *named) as primary, Served("backup", folder / "data") as secondary:
+        yield primary, secondary
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = start_chromium(playwright)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def start_chromium(playwright: Playwright) -> Browser:
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS])
+
+
+def open_page(opened: Browser, console: ConsoleProcess, *, width: int = 1440, height: int = 1000) -> Page:
+    """A page that has been let in."""
+    page = opened.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(console.entrance)
+    page.wait_for_selector("#verdict-at time")
+    return page
