@@ -27,8 +27,10 @@ FILES = (
     *("test_message.py", "test_sb_client.py"),
     *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
     "mgmt_tests/test_topic_filter_counts_live.py",
-    *(f"async_tests/test_{name}_async.py" for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")),
-    "async_tests/test_sb_client_async.py",
+    *(
+        f"async_tests/test_{name}_async.py"
+        for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")
+    ),
     *(
         f"mgmt_tests/async/test_mgmt_{name}_async.py"
         for name in ("queues", "topics", "subscriptions", "rules", "namespaces")
