@@ -22,6 +22,8 @@ HIDDEN = "***"
 _SECRET = re.compile(r"(?i)\b(SharedAccessKey|SharedAccessSignature|AccountKey|sig)(\s*=\s*|%3D)[^\s;&,'\"\\]+")
 _KEY_LIKE = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{43}=(?![A-Za-z0-9+/=])")
 """32 bytes in base64: what the keys of the service look like."""
+_LOGIN = re.compile(r"(?i)\b(https?://)[^\s;'\"\\]+@")
+"""User and password in an address."""
 _SIGNED = re.compile(r"(?i)(SharedAccessSignature) sr=[^\s;'\"\\]+")
 
 
@@ -77,9 +79,9 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without keys and signatures: those after their names, those that look like one, and these `secrets`."""
+    """The text without keys, signatures and passwords: after their names, looking like one, and these `secrets`."""
     text = _SIGNED.sub(rf"\1={HIDDEN}", without(text, secrets))
-    text = _SECRET.sub(rf"\1={HIDDEN}", text)
+    text = _SECRET.sub(rf"\1={HIDDEN}", _LOGIN.sub(rf"\1{HIDDEN}@", text))
     return _KEY_LIKE.sub(HIDDEN, text)
 
 

@@ -43,7 +43,7 @@ ROOMS = (
     # both ends of the protocol
     Room("amqp", "bytes, frames, sessions, links, credit, deliveries", "ranges", is_pure=True),
     Room("websocket", "AMQP bytes in WebSocket messages"),
-    Room("transport", "how our own engine reaches a peer", "amqp pairing.failure"),
+    Room("transport", "how our own engine reaches a peer", "amqp pairing.failure websocket"),
     # the paired client
     Room("pairing", "entities, epochs, failover, backlog queues, envelopes, order", "amqp", is_pure=True),
     Room("client", "namespaces, credentials and options", "connection_string pairing transport client units"),

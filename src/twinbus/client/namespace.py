@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import certifi
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -26,6 +26,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
+from twinbus.client.way_options import is_over_websocket, proxy_address, proxy_of, proxy_problem, way_in
 from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, is_address, parts_of
 from twinbus.errors import OptionsError
 from twinbus.transport.dial import Dial
@@ -87,6 +88,8 @@ class Namespace:
         """
         is_plain = not sdk_options.pop("use_tls", True)
         problems = [f"{option} cannot be given: use {_INSTEAD[option]}" for option in sdk_options if option in _INSTEAD]
+        proxy = proxy_problem(sdk_options.get("http_proxy"))
+        problems += [] if proxy is None else [proxy]
         try:
             host, port = _host_and_port(fully_qualified_namespace)
         except OptionsError as error:
@@ -119,9 +122,9 @@ class Namespace:
     ) -> Namespace:
         """A namespace by its connection string, with a key or with a shared access signature.
 
-        `credential` takes their place where the string has neither. `TwinbusNamespace` in it is the name and
-        `TwinbusCA` what to trust, unless given here. `EntityPath` does not matter: the key is used for whatever is
-        asked for, and it is the service that knows its rights.
+        `credential` takes their place where the string has neither. `TwinbusNamespace` in it is the name,
+        `TwinbusCA` what to trust, `TransportType` and `TwinbusProxy` the way, unless given here. `EntityPath` does not
+        matter: the key is used for whatever is asked for, and it is the service that knows its rights.
         """
         if not isinstance(text, str):
             raise OptionsError(f"a connection string is text, got {type(text).__name__}")
@@ -129,7 +132,7 @@ class Namespace:
         if not parts.get("endpoint"):
             raise OptionsError("the connection string has no Endpoint")
         host, port = endpoint_of(parts["endpoint"])
-        options: dict[str, Any] = {}
+        options = way_in(parts)
         if parts.get("twinbusca"):
             options["connection_verify"] = parts["twinbusca"]
         if parts.get("usedevelopmentemulator", "").lower() == "true":
@@ -200,16 +203,13 @@ class Namespace:
     def dial(self, attempt_s: float = ATTEMPT_S) -> Dial:
         """How our own engine gets there; a token is waited for no longer than this.
 
-        Raises `OptionsError` where only the SDK knows the way: over WebSockets or through an HTTP proxy.
+        Through an HTTP proxy it goes as the SDK does, in a WebSocket, unless `transport_type` says plain AMQP.
         """
-        for option in ("http_proxy", "transport_type"):
-            if self.sdk_options.get(option) not in (None, TransportType.Amqp):
-                raise OptionsError(f"moving messages home needs a direct connection: {option} cannot be used for it")
-        host, port = self.host, self.port
+        host, port = self.host, self._amqp_port
         gateway = self.sdk_options.get("custom_endpoint_address")
         if gateway is not None:
             host, found = _host_and_port(str(gateway))
-            port = found or TLS_PORT
+            port = found or (_HTTPS_PORT if self.over_websocket else TLS_PORT)
         return Dial(
             host,
             port,
@@ -219,7 +219,19 @@ class Namespace:
             hostname=self.host,
             name=self.name or self.address,
             list_queues=partial(self._list_queues, attempt_s),
+            over_websocket=self.over_websocket,
+            proxy=proxy_of(self.sdk_options),
         )
+
+    @property
+    def over_websocket(self) -> bool:
+        """Whether AMQP goes inside a WebSocket."""
+        return is_over_websocket(self.sdk_options)
+
+    @property
+    def _amqp_port(self) -> int:
+        """Over a WebSocket 443 unless a port is written, or it is the emulator."""
+        return _HTTPS_PORT if self.over_websocket and not self.is_plain and not self._has_port else self.port
 
     @property
     def admin_host(self) -> str:
@@ -228,8 +240,8 @@ class Namespace:
 
     def admin_access(self) -> AdminAccess:
         """Reads certificates: not in an event loop. Raises `OptionsError` if there are none."""
-        given = self.sdk_options.get("http_proxy")
-        return AdminAccess(self.admin_host, self._tls(), _proxy_address(given) if given else None)
+        proxy = proxy_of(self.sdk_options)
+        return AdminAccess(self.admin_host, self._tls(), None if proxy is None else proxy_address(proxy))
 
     async def _list_queues(self, attempt_s: float) -> list[list[str]]:
         """As `Dial.list_queues`."""
@@ -248,11 +260,19 @@ class Namespace:
         options: dict[str, Any] = dict(self.sdk_options)
         options.pop("connection_verify", None)
         options |= {"retry_total": 0, "use_tls": not self.is_plain}
-        if not self.is_plain and self.port != TLS_PORT and "custom_endpoint_address" not in options:
-            options["custom_endpoint_address"] = f"sb://{self.address}"
-        if "custom_endpoint_address" in options and "http_proxy" not in options:
+        needs_port = self.over_websocket or not self.is_plain  # the SDK keeps the one that is written only without both
+        if needs_port and self._amqp_port != self._usual_port and "custom_endpoint_address" not in options:
+            options["custom_endpoint_address"] = f"sb://{_joined(self.host, self._amqp_port)}"
+        if options.get("http_proxy"):
+            options["transport_type"] = TransportType.AmqpOverWebsocket  # it knows no other way through one
+        elif "custom_endpoint_address" in options:
             options.setdefault("transport_type", TransportType.Amqp)
         return options
+
+    @property
+    def _usual_port(self) -> int:
+        """Where the SDK goes if nothing is said."""
+        return _HTTPS_PORT if self.over_websocket else TLS_PORT
 
     def _admin_options(self, attempt_s: float) -> dict[str, Any]:
         unknown_there = {"http_proxy", "transport_type", "custom_endpoint_address", "ssl_context", "logging_enable"}
@@ -260,8 +280,9 @@ class Namespace:
         options |= {"retry_total": 0, "connection_timeout": attempt_s, "read_timeout": attempt_s}
         if "connection_verify" in options or os.environ.get(CA_VARIABLE):
             options["connection_verify"] = str(self._trusted())
-        if self.sdk_options.get("http_proxy"):
-            options["proxies"] = {"https": _proxy_address(self.sdk_options["http_proxy"])}
+        proxy = proxy_of(self.sdk_options)
+        if proxy is not None:
+            options["proxies"] = {"https": proxy_address(proxy)}
         return options
 
     def _admin_connection_string(self) -> str | None:
@@ -351,10 +372,3 @@ def _credential_in(parts: Mapping[str, str]) -> Credential:
     raise OptionsError(
         "the connection string needs SharedAccessKeyName and SharedAccessKey, or a SharedAccessSignature"
     )
-
-
-def _proxy_address(proxy: Mapping[str, Any]) -> str:
-    """The SDK's proxy settings as the address that HTTP clients take."""
-    user, password = proxy.get("username"), proxy.get("password")
-    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
-    return f"http://{login}{proxy['proxy_hostname']}:{proxy['proxy_port']}"

@@ -47,6 +47,7 @@ from twinbus.transport.failures import ConnectionFailed, connection_failure, fai
 from twinbus.transport.link_handler import LinkHandler
 from twinbus.transport.requests import RequestLink, Response
 from twinbus.transport.tokens import TokenRenewer
+from twinbus.transport.way import connect
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
@@ -146,19 +147,12 @@ class NamespaceConnection:
 
     async def open(self) -> None:
         """Connect. Raises `ConnectionFailed` after `attempt_s` at the latest."""
-        loop = asyncio.get_running_loop()
-        self._opened = loop.create_future()
+        self._opened = asyncio.get_running_loop().create_future()
         self._connection.open()
         dial = self._dial
-        name = None if dial.tls is None else dial.server_hostname or dial.hostname or dial.host
         try:
             async with asyncio.timeout(self._attempt_s):
-                if dial.connect is not None:
-                    await dial.connect(lambda: self._stream)
-                else:
-                    await loop.create_connection(
-                        lambda: self._stream, dial.host, dial.port, ssl=dial.tls, server_hostname=name
-                    )
+                await connect(dial, self._stream)
                 await self._opened
         except TimeoutError:
             self._stream.abort()

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote_plus
 
+from twinbus.transport.http_tunnel import HttpProxy
+
 SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
 """The token types of `$cbs`."""
 KEY_TOKEN_S = 3_600
@@ -43,6 +45,10 @@ class Dial:
     """The peer's name in `open` if it is not `host`, which may be a gateway."""
     name: str = ""
     """The display name of the namespace; may be empty."""
+    over_websocket: bool = False
+    """AMQP inside a WebSocket."""
+    proxy: HttpProxy | None = None
+    """The HTTP proxy to go through."""
 
     list_queues: Callable[[], Awaitable[list[list[str]]]] | None = field(default=None, repr=False, compare=False)
     """The names of all queues, one list per request; None: listing is not supported here.

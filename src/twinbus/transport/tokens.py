@@ -20,7 +20,7 @@ PutToken = Callable[[dict[str, Value], str], Awaitable[Response]]
 _RENEW_AT_PART = 0.8
 """A token is renewed when this part of its lifetime is over."""
 _RETRY_S = 5.0
-_DEFAULT_PORTS = (5671, 5672)
+_DEFAULT_PORTS = (5671, 5672, 443)
 
 
 class TokenRenewer:

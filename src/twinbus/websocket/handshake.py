@@ -12,6 +12,7 @@ from wsproto.events import AcceptConnection, RejectConnection, Request
 from wsproto.handshake import H11Handshake
 from wsproto.utilities import RemoteProtocolError
 
+from twinbus.websocket.framing import WebSocketFraming
 from twinbus.websocket.http_head import HeadCollector, HeadTooLarge
 
 PATH = "/$servicebus/websocket"
@@ -89,3 +90,38 @@ def _refusal_of(error: RemoteProtocolError) -> Refusal:
         return refusal(400, f"{error}.")
     headers = [(name.decode(), value.decode()) for name, value in hint.headers]
     return refusal(hint.status_code, f"{error}.", headers)
+
+
+class UpgradeRefused(Exception):
+    """There is no WebSocket; the text says why."""
+
+
+class UpgradeRequest:
+    """The client's part: send `request`, then `receive` what the server answers."""
+
+    def __init__(self, host: str) -> None:
+        """`host` with its port, unless it is the usual one."""
+        self._handshake = H11Handshake(ConnectionType.CLIENT)
+        self._head = HeadCollector(HANDSHAKE_BYTES)
+        asked = Request(host=host, target=PATH, subprotocols=[SUBPROTOCOLS[0]])
+        self.request = self._handshake.send(asked)
+
+    def receive(self, data: bytes) -> WebSocketFraming | None:
+        """What reads and writes from now on, once the server has accepted. Raises `UpgradeRefused`."""
+        try:
+            found = self._head.receive(data)
+        except HeadTooLarge:
+            raise UpgradeRefused("the answer to a WebSocket request has too large a head") from None
+        if found is None:
+            return None
+        try:
+            self._handshake.receive_data(found.head)
+            answer = next(self._handshake.events())
+        except (RemoteProtocolError, UnicodeError, StopIteration):
+            raise UpgradeRefused("the answer to a WebSocket request cannot be read") from None
+        if isinstance(answer, RejectConnection):
+            raise UpgradeRefused(f"the server refused a WebSocket with HTTP status {answer.status_code}")
+        assert self._handshake.connection is not None
+        framing = WebSocketFraming(self._handshake.connection)
+        framing.receive(found.rest)
+        return framing

@@ -12,7 +12,9 @@ from azure.servicebus import TransportType
 
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
+from twinbus.plain_text import without_keys
 from twinbus.transport.dial import JWT, SAS_TOKEN
+from twinbus.transport.http_tunnel import HttpProxy
 
 KEY = AzureNamedKeyCredential("sender", "c2VjcmV0")
 SIGNATURE = "SharedAccessSignature sr=sb%3a%2f%2fx&sig=s3cr3t%3d&se=4102444800&skn=sender"
@@ -214,8 +216,70 @@ def test_a_proxy_is_used_by_the_administration_too() -> None:
     namespace = Namespace("contoso.servicebus.windows.net", KEY, http_proxy=proxy)
     assert namespace._admin_options(5)["proxies"] == {"https": "http://me:p%40ss@gate:3128"}
     assert namespace.sync_client()._config.transport_type is TransportType.AmqpOverWebsocket
-    with pytest.raises(OptionsError, match="direct connection"):
-        namespace.dial()
+    dial = namespace.dial()
+    assert dial.over_websocket
+    assert (dial.host, dial.port) == ("contoso.servicebus.windows.net", 443)
+    assert dial.proxy == HttpProxy("gate", 3128, "me", "p@ss")
+    assert "p@ss" not in f"{dial!r} {namespace!r}"
+
+
+def test_the_engine_goes_through_a_proxy_without_a_websocket_if_amqp_is_said() -> None:
+    proxy = {"proxy_hostname": "gate", "proxy_port": 3128}
+    namespace = Namespace("contoso.servicebus.windows.net", KEY, http_proxy=proxy, transport_type=TransportType.Amqp)
+    dial = namespace.dial()
+    assert not dial.over_websocket
+    assert (dial.port, dial.proxy) == (5671, HttpProxy("gate", 3128))
+    assert namespace.sync_client()._config.transport_type is TransportType.AmqpOverWebsocket
+
+
+@pytest.mark.parametrize("proxy", [{"proxy_hostname": "gate"}, {"proxy_port": 1}, "http://me:secret@gate:1", 3128])
+def test_a_proxy_that_is_not_described_as_the_sdk_wants_it_is_refused(proxy: object) -> None:
+    with pytest.raises(OptionsError, match="proxy_hostname and proxy_port") as refused:
+        Namespace("contoso.servicebus.windows.net", KEY, http_proxy=proxy)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("written", ["AmqpWebSockets", "amqpwebsockets"])
+def test_a_connection_string_can_ask_for_a_websocket(written: str) -> None:
+    namespace = Namespace.from_connection_string(f"{AZURE};TransportType={written}")
+    assert namespace.sync_client()._config.transport_type is TransportType.AmqpOverWebsocket
+    dial = namespace.dial()
+    assert (dial.host, dial.port, dial.over_websocket) == ("contoso.servicebus.windows.net", 443, True)
+    assert namespace.address == Namespace.from_connection_string(AZURE).address, "it is the same namespace"
+
+
+def test_a_port_that_is_written_counts_for_a_websocket_too() -> None:
+    for text in (EMBEDDED, EMBEDDED.replace("UseDevelopmentEmulator=true", "")):
+        namespace = Namespace.from_connection_string(f"{text};TransportType=AmqpWebSockets")
+        assert namespace.dial().port == 5673
+        assert namespace.sync_client()._custom_endpoint_address == "sb://localhost:5673"
+        assert namespace.sync_client()._config.transport_type is TransportType.AmqpOverWebsocket
+
+
+def test_a_connection_string_can_name_a_proxy_with_user_and_password() -> None:
+    text = f"{AZURE};TwinbusProxy=http://me:p%40s%3Bs@gate:3128"
+    namespace = Namespace.from_connection_string(text)
+    assert namespace.dial().proxy == HttpProxy("gate", 3128, "me", "p@s;s")
+    assert namespace._admin_options(5)["proxies"] == {"https": "http://me:p%40s%3Bs@gate:3128"}
+    assert "p%40s" not in without_keys(text)
+    assert "TwinbusProxy=http://***@gate:3128" in without_keys(text)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "TransportType=carrier-pigeon-secret",
+        "TwinbusProxy=gate:3128:secret",
+        "TwinbusProxy=http://me:secret@gate",
+        "TwinbusProxy=https://me:secret@gate:3128",
+        "TwinbusProxy=http://me:secret@gate:port",
+        "TwinbusProxy=http://gate:3128/secret",
+    ],
+)
+def test_an_unknown_way_is_refused_without_repeating_it(written: str) -> None:
+    with pytest.raises(OptionsError, match=written.partition("=")[0]) as refused:
+        Namespace.from_connection_string(f"{AZURE};{written}")
+    assert "secret" not in str(refused.value)
 
 
 def test_a_given_tls_context_is_used() -> None:
