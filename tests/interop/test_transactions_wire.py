@@ -8,8 +8,8 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
+from proton_transactions import Controller, Refused, SettledSecond, Via, connect, next_delivery
 
-from support.proton_transactions import Controller, Refused, SettledSecond, Via, connect, next_delivery
 from twinbus.testing import LocalNamespace
 
 KEY = "a-key-that-is-long-enough-for-this"

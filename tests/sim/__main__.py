@@ -2,7 +2,8 @@
 
 With `--pair` it is a pair of namespaces and its senders that are simulated, with `--syphon` a pair whose backlog comes
 home too, with `--spool` one whose sender has a spool and is killed, with `--proxy` a proxy between applications and a
-pair, with `--forward` one namespace whose entities forward to each other, without any of these one namespace.
+pair, with `--forward` one namespace whose entities forward to each other, with `--transactions` one whose applications
+use transactions, without any of these one namespace.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sim.runner import (
     run_proxy_seed,
     run_seed,
     run_spool_seed,
+    run_transaction_seed,
 )
 
 
@@ -35,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         ("--spool", run_spool_seed, CALLS, "simulate a pair whose sender has a spool and is killed"),
         ("--proxy", run_proxy_seed, STEPS, "simulate a proxy between applications and a pair"),
         ("--forward", run_forward_seed, STEPS, "simulate entities that forward to each other"),
+        ("--transactions", run_transaction_seed, STEPS, "simulate applications that use transactions"),
         ("--kinds", run_kind_seed, STEPS, "simulate schedules of topics, states, idleness, partitions"),
     ):
         what.add_argument(name, dest="simulation", action="store_const", const=(run, steps), help=about)

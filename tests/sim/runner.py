@@ -14,6 +14,7 @@ from sim.kind_world import KindWorld
 from sim.pair_world import PairWorld
 from sim.proxy_world import ProxyWorld
 from sim.spool_world import SpoolWorld
+from sim.transaction_world import TransactionWorld
 from sim.world import Parts, World
 
 STEPS = 400
@@ -101,6 +102,14 @@ def run_kind_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> 
     return Outcome(seed, steps, "--kinds ", problem, trace, world.seen)
 
 
+def run_transaction_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate applications that do everything in transactions."""
+    world = TransactionWorld(seed, parts)
+    problem = _problem(world.run, steps)
+    trace = tuple(f"{now_ms} {what!r:.240}" for now_ms, what in world.trace) if problem else ()
+    return Outcome(seed, steps, "--transactions ", problem, trace, world.seen)
+
+
 def _problem(run: Callable[[int], None], steps: int) -> str | None:
     try:
         run(steps)
@@ -148,3 +157,8 @@ def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts
 def first_kind_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
     """The same for the kinds of entities that have promises of their own."""
     return next((outcome for seed in seeds if (outcome := run_kind_seed(seed, steps, parts)).problem), None)
+
+
+def first_transaction_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The same for simulated transactions."""
+    return next((outcome for seed in seeds if (outcome := run_transaction_seed(seed, steps, parts)).problem), None)
