@@ -26,7 +26,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.client.way_options import is_over_websocket, proxy_address, proxy_of, proxy_problem, way_in
+from twinbus.client.way_options import for_the_sdk, is_over_websocket, proxy_address, proxy_of, proxy_problem, way_in
 from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, is_address, parts_of
 from twinbus.errors import OptionsError
 from twinbus.transport.dial import Dial
@@ -169,7 +169,7 @@ class Namespace:
 
         Everything else is left to `links`: the SDK's own `try_timeout` tidies up slowly and loudly.
         """
-        options = self._amqp_options()
+        options = self._amqp_options(is_aio=False)
         if not self.is_plain:
             options["ssl_context"] = _HandshakeLimit(self._tls(), attempt_s)
         return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
@@ -180,7 +180,7 @@ class Namespace:
         Without a context that SDK reads all certificates of the machine for each connection, also for a plain one, and
         nothing else goes on meanwhile. So it gets an empty one, of which it makes no use.
         """
-        options = self._amqp_options()
+        options = self._amqp_options(is_aio=True)
         options["ssl_context"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self.is_plain else self._tls()
         return AioServiceBusClient(self._amqp_host, for_aio(self.credential, attempt_s), **options)
 
@@ -256,8 +256,8 @@ class Namespace:
         # Without TLS the SDK keeps the port that is written; with it the custom endpoint carries it.
         return self.address if self.is_plain else _joined(self.host, None)
 
-    def _amqp_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = dict(self.sdk_options)
+    def _amqp_options(self, *, is_aio: bool) -> dict[str, Any]:
+        options = for_the_sdk(self.sdk_options, is_aio=is_aio)
         options.pop("connection_verify", None)
         options |= {"retry_total": 0, "use_tls": not self.is_plain}
         needs_port = self.over_websocket or not self.is_plain  # the SDK keeps the one that is written only without both

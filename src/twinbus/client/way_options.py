@@ -17,6 +17,7 @@ _TRANSPORTS = {
     "amqpwebsockets": TransportType.AmqpOverWebsocket,
 }
 """As the .NET clients write them, in lower case."""
+_SCHEME = "http://"
 _PROXY_FORM = "TwinbusProxy must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT (with %-escapes)"
 
 
@@ -67,7 +68,17 @@ def proxy_of(options: Mapping[str, Any]) -> HttpProxy | None:
     if not given:
         return None
     user, password = given.get("username"), given.get("password")
-    return HttpProxy(str(given["proxy_hostname"]), int(given["proxy_port"]), user or None, password or None)
+    host = str(given["proxy_hostname"]).removeprefix(_SCHEME)
+    return HttpProxy(host, int(given["proxy_port"]), user or None, password or None)
+
+
+def for_the_sdk(options: Mapping[str, Any], *, is_aio: bool) -> dict[str, Any]:
+    """The same options, but the proxy is written as this kind of client wants it: only that for asyncio needs http://."""
+    proxy = proxy_of(options)
+    if proxy is None:
+        return dict(options)
+    written = {**options["http_proxy"], "proxy_hostname": f"{_SCHEME if is_aio else ''}{proxy.host}"}
+    return {**options, "http_proxy": written}
 
 
 def is_over_websocket(options: Mapping[str, Any]) -> bool:

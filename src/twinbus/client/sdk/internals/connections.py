@@ -111,7 +111,8 @@ class AioLinkConnection(_Connections):
             client._shutdown = True
             transport = _transport(client)
             if getattr(transport, "session", None) is not None:  # a WebSocket
-                await transport.close()
+                # It was never open if there is no socket, and the SDK's own close does not expect that.
+                await (transport.session if transport.sock is None else transport).close()
 
 
 def close_thoroughly(handler: Any) -> None:
