@@ -164,19 +164,19 @@ def test_a_link_may_send_via_another_entity(
 def test_an_id_that_is_unknown_or_used_up_is_refused(
     connection: BlockingConnection, namespace: LocalNamespace, queues: tuple[str, str]
 ) -> None:
-    controller, sender = Controller(connection), connection.create_sender(queues[0])
+    """A sender hears of it by the end of its link: the Java client takes a rejection there for a success."""
+    controller = Controller(connection)
     over = controller.declare()
     controller.commit(over)
     stranger = connect(namespace.port, KEY)
     foreign = Controller(stranger).declare()
     for transaction in (over, foreign, b"unheard of"):
-        for attempt in (
-            lambda txn: controller.send(sender, message("a"), txn),
-            controller.commit,
-            controller.roll_back,
-        ):
+        with pytest.raises(LinkDetached) as detached:
+            controller.send(connection.create_sender(queues[0]), message("a"), transaction)
+        assert detached.value.condition == "amqp:transaction:unknown-id"
+        for end in (controller.commit, controller.roll_back):
             with pytest.raises(Refused) as refused:
-                attempt(transaction)
+                end(transaction)
             assert refused.value.condition == "amqp:transaction:unknown-id"
     stranger.close()
     assert found(namespace, queues[0]) == []
@@ -189,7 +189,7 @@ def test_a_transaction_has_at_most_a_hundred_messages(
     transaction = controller.declare()
     for number in range(100):
         controller.send(sender, message(str(number)), transaction)
-    with pytest.raises(Refused, match="Cannot send more than 100 messages in a single transaction") as refused:
+    with pytest.raises(LinkDetached, match="Cannot send more than 100 messages in a single transaction") as refused:
         controller.send(sender, message("one too many"), transaction)
     assert refused.value.condition == "amqp:resource-limit-exceeded"
     controller.commit(transaction)
@@ -203,9 +203,9 @@ def test_a_transaction_ends_with_the_link_to_its_coordinator(
     transaction = controller.declare()
     controller.send(sender, message("a"), transaction)
     controller.link.close()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(LinkDetached) as detached:
         controller.send(sender, message("b"), transaction)
-    assert refused.value.condition == "amqp:transaction:unknown-id"
+    assert detached.value.condition == "amqp:transaction:unknown-id"
     assert found(namespace, queues[0]) == []
 
 

@@ -24,7 +24,7 @@ from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
 from twinbus.broker.links.link_roles import ReceiverRole, SenderRole, group_of
-from twinbus.broker.links.outcomes import confirmation_of, outcome_of, rejection
+from twinbus.broker.links.outcomes import amqp_error, confirmation_of, outcome_of, rejection
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Operation, Refused, Settled, SettlementOutcome
 from twinbus.broker.ops.meter import Metered
@@ -256,9 +256,11 @@ class TransactionBook:
             self._flush_later()
 
     def _refuse_send(self, event: TransferArrived, error: TwinbusError) -> None:
-        self._incoming.settle(event, rejection(error))
+        """Detach the link, as the service does: the Java client takes a rejection in a transaction for a success."""
         if event.settled:
             self._doom(event.transaction, error)
+        event.link.detach(amqp_error(error))
+        self._flush_later()
 
     def _doom(self, txn_id: bytes | None, error: TwinbusError) -> None:
         """The peer does not hear of an error, so the rest must not be committed without it."""

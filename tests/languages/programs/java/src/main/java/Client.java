@@ -5,6 +5,11 @@ import com.azure.messaging.servicebus.ServiceBusProcessorClient;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
+import com.azure.messaging.servicebus.ServiceBusTransactionContext;
+import com.azure.messaging.servicebus.models.AbandonOptions;
+import com.azure.messaging.servicebus.models.CompleteOptions;
+import com.azure.messaging.servicebus.models.DeadLetterOptions;
+import com.azure.messaging.servicebus.models.DeferOptions;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
@@ -35,6 +40,7 @@ final class Client {
     private final Map<String, ServiceBusSenderClient> senders = new HashMap<>();
     private final Map<String, ServiceBusReceiverClient> receivers = new HashMap<>();
     private final Map<String, Kept> kept = new HashMap<>();
+    private final Map<String, ServiceBusTransactionContext> transactions = new HashMap<>();
     private final List<IdFile> files = new ArrayList<>();
     private final List<Thread> loops = new ArrayList<>();
     private final List<ServiceBusProcessorClient> processors = new ArrayList<>();
@@ -96,6 +102,37 @@ final class Client {
         }
     }
 
+    private void sendIn(ServiceBusTransactionContext transaction, String entity, String how, List<String> ids) {
+        ServiceBusSenderClient sender = sender(entity);
+        List<ServiceBusMessage> messages =
+                ids.stream().map(id -> new ServiceBusMessage(id).setMessageId(id)).toList();
+        switch (how) {
+            case "schedule" -> {
+                var due = OffsetDateTime.now().plus(Duration.ofMillis(DUE_MS));
+                sender.scheduleMessages(messages, due, transaction).forEach(number -> {});
+            }
+            case "batch" -> {
+                var batch = sender.createMessageBatch();
+                messages.forEach(batch::tryAddMessage);
+                sender.sendMessages(batch, transaction);
+            }
+            default -> sender.sendMessage(messages.get(0), transaction);
+        }
+    }
+
+    private static void settleIn(ServiceBusTransactionContext transaction, Kept one, String how) {
+        switch (how) {
+            case "complete" ->
+                one.receiver().complete(one.message(), new CompleteOptions().setTransactionContext(transaction));
+            case "abandon" ->
+                one.receiver().abandon(one.message(), new AbandonOptions().setTransactionContext(transaction));
+            case "defer" ->
+                one.receiver().defer(one.message(), new DeferOptions().setTransactionContext(transaction));
+            default ->
+                one.receiver().deadLetter(one.message(), new DeadLetterOptions().setTransactionContext(transaction));
+        }
+    }
+
     private void keepSending(JsonNode command, IdFile file) {
         String prefix = command.get("prefix").asText();
         List<String> ways = List.of("single", "batch", "schedule");
@@ -137,6 +174,11 @@ final class Client {
             case "send" -> {
                 List<String> ids = new ArrayList<>();
                 command.get("ids").forEach(id -> ids.add(id.asText()));
+                if (command.has("transaction")) {
+                    var transaction = transactions.get(command.get("transaction").asText());
+                    sendIn(transaction, command.get("entity").asText(), command.get("how").asText(), ids);
+                    return Map.of();
+                }
                 send(command.get("entity").asText(), command.get("how").asText(), ids);
                 return Map.of();
             }
@@ -149,11 +191,33 @@ final class Client {
             }
             case "settle" -> {
                 Kept one = kept.get(command.get("message").asText());
-                if (command.get("how").asText().equals("complete")) {
+                if (command.has("transaction")) {
+                    var transaction = transactions.get(command.get("transaction").asText());
+                    settleIn(transaction, one, command.get("how").asText());
+                } else if (command.get("how").asText().equals("complete")) {
                     one.receiver().complete(one.message());
                 } else {
                     one.receiver().abandon(one.message());
                 }
+                return Map.of();
+            }
+            case "cross-entity" -> {
+                builder.enableCrossEntityTransactions();
+                return Map.of();
+            }
+            case "begin" -> {
+                var transaction = sender(command.get("entity").asText()).createTransaction();
+                transactions.put(command.get("transaction").asText(), transaction);
+                return Map.of();
+            }
+            case "commit" -> {
+                var transaction = transactions.get(command.get("transaction").asText());
+                sender(command.get("entity").asText()).commitTransaction(transaction);
+                return Map.of();
+            }
+            case "rollback" -> {
+                var transaction = transactions.get(command.get("transaction").asText());
+                sender(command.get("entity").asText()).rollbackTransaction(transaction);
                 return Map.of();
             }
             case "renew" -> {
