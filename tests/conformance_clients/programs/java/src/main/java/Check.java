@@ -1,3 +1,4 @@
+import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.exception.HttpResponseException;
 import com.azure.messaging.servicebus.ServiceBusException;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -72,6 +73,9 @@ record Check(String name, Work work) {
         for (Throwable each = error; each != null; each = each.getCause()) {
             if (each instanceof ServiceBusException found) {
                 return found.getReason().toString();
+            }
+            if (each instanceof AmqpException found && found.getErrorCondition() != null) {
+                return found.getErrorCondition().toString();
             }
             if (each instanceof HttpResponseException found && found.getResponse() != null) {
                 return String.valueOf(found.getResponse().getStatusCode());

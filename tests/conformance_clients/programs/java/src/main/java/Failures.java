@@ -31,9 +31,10 @@ final class Failures {
         }
     }
 
-    private static List<ServiceBusReceivedMessage> receive(ServiceBusClientBuilder client, String queue) {
-        try (var receiver = client.receiver().queueName(queue).disableAutoComplete().buildClient()) {
-            return receiver.receiveMessages(1, Duration.ofSeconds(10)).stream().toList();
+    /** With the client for streams: that for threads hides why its link was refused. */
+    private static ServiceBusReceivedMessage receive(ServiceBusClientBuilder client, String queue) {
+        try (var receiver = client.receiver().queueName(queue).disableAutoComplete().buildAsyncClient()) {
+            return receiver.receiveMessages().blockFirst(Duration.ofSeconds(30));
         }
     }
 
@@ -75,7 +76,7 @@ final class Failures {
         ServiceBusClientBuilder listener = Bus.client(System.getenv("BUS_LISTENER"), 0);
         send(sender, queue);
         String code = Check.refused(() -> receive(sender, queue), "UNAUTHORIZED");
-        Check.same(receive(listener, queue).size(), 1, "messages that came");
+        Check.must(receive(listener, queue) != null, "nothing came");
         Check.refused(() -> send(listener, queue), "UNAUTHORIZED");
         var administration = Bus.administration(System.getenv("BUS_LISTENER"));
         return code + ", twice, and " + Check.refused(() -> administration.createQueue("none"), "401", "403");
@@ -130,7 +131,7 @@ final class Failures {
     }
 
     private static String busy() {
-        return Check.refused(() -> send(Bus.client(Bus.STRING, 0, Duration.ofSeconds(60)), "busy"), "SERVICE_BUSY");
+        return Check.refused(() -> send(Bus.client(Bus.STRING, 1, Duration.ofSeconds(60)), "busy"), "SERVICE_BUSY");
     }
 
     private static String busyOnce() {

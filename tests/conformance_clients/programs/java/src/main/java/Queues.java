@@ -75,7 +75,7 @@ final class Queues {
 
     private static String large() {
         String queue = Bus.queue();
-        byte[] body = new byte[255 * 1024];
+        byte[] body = new byte[240 * 1024];
         Arrays.fill(body, (byte) 7);
         Bus.send(queue, new ServiceBusMessage(body));
         byte[] found = Bus.receive(Bus.receiver(queue), 1).get(0).getBody().toBytes();

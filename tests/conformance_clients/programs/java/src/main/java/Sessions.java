@@ -99,7 +99,7 @@ final class Sessions {
         String queue = queue();
         accept(queue, "s");
         var other = Bus.client(Bus.STRING, 0).sessionReceiver().queueName(queue).disableAutoComplete().buildClient();
-        return Check.refused(() -> other.acceptSession("s"), "SESSION_CANNOT_BE_LOCKED");
+        return Check.refused(() -> other.acceptSession("s"), "SESSION_CANNOT_BE_LOCKED", "com.microsoft:session-cannot-be-locked");
     }
 
     private static String renew() throws Exception {
@@ -181,10 +181,10 @@ final class Sessions {
     private static String needed() {
         String queue = queue();
         String code = Check.refused(() -> Bus.send(queue, Bus.text("1")), "GENERAL_ERROR");
-        Check.refused(() -> Bus.CLIENT.receiver().queueName(queue).buildClient()
-                .receiveMessages(1, Duration.ofSeconds(10)).stream().toList(), "GENERAL_ERROR");
+        Check.refused(() -> Bus.CLIENT.receiver().queueName(queue).buildAsyncClient()
+                .receiveMessages().blockFirst(Duration.ofSeconds(30)), "GENERAL_ERROR", "amqp:not-allowed");
         String plain = Bus.queue();
-        Check.refused(() -> accept(plain, "s"), "GENERAL_ERROR");
+        Check.refused(() -> accept(plain, "s"), "GENERAL_ERROR", "amqp:not-allowed");
         return code + ", three times";
     }
 

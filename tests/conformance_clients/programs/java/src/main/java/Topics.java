@@ -74,11 +74,12 @@ final class Topics {
     }
 
     private static String parameters() {
-        SqlRuleFilter filter = new SqlRuleFilter("amount > @least");
-        filter.getParameters().put("@least", 10);
-        List<String> found = through(filter, with("1", Map.of("amount", 5)), with("2", Map.of("amount", 20)));
+        // Whatever the type of a parameter is, this client sends it as a string.
+        SqlRuleFilter filter = new SqlRuleFilter("kind = @kind");
+        filter.getParameters().put("@kind", "b");
+        List<String> found = through(filter, with("1", Map.of("kind", "a")), with("2", Map.of("kind", "b")));
         Check.same(found, List.of("2"), "bodies");
-        return "amount > @least";
+        return "kind = @kind";
     }
 
     private static String correlation() {
