@@ -1,4 +1,4 @@
-"""`make conformance`: the official SDK's own live tests against our server; writes `docs/sdk-suite.md`.
+"""`make conformance`, first half: the official Python SDK's own live tests; writes `docs/sdk-suite.md`.
 
 The tests ship inside the source distribution of the SDK. It is downloaded once, and nothing of it is changed or kept
 with our files; `stand_ins.py` takes the place of the cloud. With `--through-proxy` each namespace is reached through a
@@ -14,7 +14,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-from sdk_suite.suite_page import Result, read_page, read_results, through_proxy, written_page
+from conformance_clients.clients_page import write_page
+from conformance_clients.results import DIRECT, PROXIED, keep_found
+from sdk_suite.suite_page import Result, counted, read_page, read_results, through_proxy, written_page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -56,6 +58,8 @@ def main() -> None:
     results = read_results(results_file, is_proxied)
     if not wishes:
         PAGE.write_text(page_with(results, is_proxied), encoding="utf-8")
+        keep_found("python", PROXIED if is_proxied else DIRECT, counted(results))
+        write_page()
         sys.stdout.write(f"conformance: {PAGE.relative_to(ROOT)} is written\n")
     strange = [result for result in results if result.is_strange]
     for result in strange:
