@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import AccessRights, AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
@@ -173,10 +173,24 @@ def test_duplicates_are_detected_where_messages_are_forwarded_to(
     assert [str(message) for message in received(client, "once", 2)] == ["a", "b"]
 
 
-def test_forwarding_from_sessions_is_refused(admin: ServiceBusAdministrationClient) -> None:
-    with pytest.raises(HttpResponseError, match="sessions"):
-        admin.create_queue("sessions", requires_session=True, forward_to="last")
-    admin.create_queue("sessions", requires_session=True, forward_dead_lettered_messages_to="last")
+def test_a_queue_with_sessions_forwards_with_the_sessions_in_their_order(
+    admin: ServiceBusAdministrationClient, client: ServiceBusClient
+) -> None:
+    admin.create_queue("all-orders", requires_session=True)
+    made = admin.create_queue("by-customer", requires_session=True, forward_to="all-orders")
+    assert (made.requires_session, made.forward_to is not None) == (True, True)
+    texts = [f"{number}" for number in range(6)]
+    send(client, "by-customer", *[ServiceBusMessage(text, session_id=f"s{int(text) % 2}") for text in texts])
+    with client.get_queue_receiver("all-orders", session_id="s1") as receiver:
+        found = receiver.receive_messages(3, max_wait_time=10)
+        while len(found) < 3:
+            found += receiver.receive_messages(3, max_wait_time=10)
+        assert [(str(each), each.session_id) for each in found] == [("1", "s1"), ("3", "s1"), ("5", "s1")]
+    with (
+        pytest.raises(ServiceBusError, match="receive from there"),
+        client.get_queue_receiver("by-customer", session_id="s1") as receiver,
+    ):
+        receiver.receive_messages(1, max_wait_time=1)
 
 
 def test_whoever_forwards_must_be_allowed_to_manage_both(

@@ -104,8 +104,6 @@ class Administration:
 
         Targets that are gone by now are no reason to refuse other changes.
         """
-        if settings.forward_to is not None and settings.requires_session:
-            raise ArgumentError("ForwardTo must be left out: an entity with sessions cannot forward its messages")
         for name, element in FORWARDING.items():
             target = getattr(settings, name)
             if target is None or target == getattr(before, name, None):

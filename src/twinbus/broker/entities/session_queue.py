@@ -5,6 +5,9 @@ So memory grows with the sessions in use, not with those that exist.
 
 A session is read from disk only after all changes that were under way when it was accepted are committed: what its last
 receiver returned is on disk by then, and nothing has to be remembered.
+
+While it forwards its messages there are no sessions, and it has the window of a plain queue. That is opened in the same
+way when forwarding begins.
 """
 
 from __future__ import annotations
@@ -78,6 +81,8 @@ class SessionWaiter(NamedTuple):
 
 
 class SessionQueue(Queue):
+    _is_made = False
+
     def __init__(
         self, row: EntityRow, summary: EntitySummary, context: EntityContext, dead_letter: Queue | None
     ) -> None:
@@ -101,6 +106,20 @@ class SessionQueue(Queue):
         self._scan_after = 0
         """The change set that must be committed before the next scan."""
         self._is_scanning = False
+        self._forwards_after: int | None = None
+        """The change set that must be committed before anything is forwarded; None: that is the case."""
+        self._is_made = True
+
+    def configure(self, row: EntityRow) -> None:
+        did_forward = self._is_made and self.destination is not None
+        super().configure(row)
+        if not self._is_made or did_forward is (self.destination is not None):
+            return
+        if did_forward:
+            self._window = Window(self.entity_id, self._context.window_limits, None)
+            self._expect_more()
+        else:
+            self._forwards_after = self._last_under_way
 
     @property
     def stored_bytes(self) -> int:
@@ -109,7 +128,13 @@ class SessionQueue(Queue):
 
     @property
     def held_rows(self) -> int:
-        return sum(len(session.window) for session in self.sessions.values() if session.window is not None)
+        held = sum(len(session.window) for session in self.sessions.values() if session.window is not None)
+        return held + (super().held_rows if self._has_window else 0)
+
+    @property
+    def _has_window(self) -> bool:
+        """Whether it forwards, and messages that become visible are in its window."""
+        return self.destination is not None and self._forwards_after is None
 
     @property
     def remembered_times(self) -> int:
@@ -129,6 +154,10 @@ class SessionQueue(Queue):
         super().check_acceptable(arrivals)
 
     def _show(self, row: MessageRow, number: int) -> None:
+        if self.destination is not None:
+            if self._has_window:  # else it is read from disk when the window is opened
+                super()._show(row, number)
+            return
         session = self.sessions.get(row.session_id or "")
         if session is None:
             self._may_have_more = True
@@ -139,14 +168,24 @@ class SessionQueue(Queue):
             self.receivers.queue_up(session.receiver)
 
     def _show_again(self, row: MessageRow) -> None:
+        if self.destination is not None:
+            if self._has_window:
+                super()._show_again(row)
+            return
         session = self.sessions.get(row.session_id or "")
         if session is None:
             self._expect_more()
-        elif session.window is not None:
+        elif session.window is not None and session.window.holds(
+            row.sequence
+        ):  # one to be forwarded may not be read yet
             session.window.put_back(row)
             self.receivers.queue_up(session.receiver)
 
     def _discard(self, row: MessageRow) -> None:
+        if self.destination is not None:
+            if self._has_window:
+                super()._discard(row)
+            return
         session = self.sessions.get(row.session_id or "")
         if session is not None and session.window is not None:
             session.window.discard(row.sequence)
@@ -171,8 +210,7 @@ class SessionQueue(Queue):
         self.deliver(now_ms, step)
 
     def _lock_session(self, name: str, waiter: SessionWaiter, now_ms: int, step: Step) -> None:
-        opens_after = self._commit_actions[-1].number if self._commit_actions else 0
-        session = LockedSession(name, waiter.receiver, now_ms + self.settings.lock_ms, opens_after)
+        session = LockedSession(name, waiter.receiver, now_ms + self.settings.lock_ms, self._last_under_way)
         self.sessions[name] = self._by_receiver[waiter.receiver.name] = self._opening[name] = session
         self._ends.set(name, session.until_ms)
         self.receivers.add(waiter.receiver)
@@ -241,7 +279,12 @@ class SessionQueue(Queue):
     def _expect_more(self) -> None:
         """A session may be available, once the changes under way are on disk."""
         self._may_have_more = True
-        self._scan_after = self._commit_actions[-1].number if self._commit_actions else 0
+        self._scan_after = self._last_under_way
+
+    @property
+    def _last_under_way(self) -> int:
+        """The last change set that is not committed yet; 0: all are."""
+        return self._commit_actions[-1].number if self._commit_actions else 0
 
     def close_receivers(self, error: NamespaceError, now_ms: int, step: Step) -> None:
         for waiter in self._waiters.values():
@@ -278,7 +321,12 @@ class SessionQueue(Queue):
         raise NotAllowed("messages of a session are locked as long as the session is: renew that")
 
     def deliver(self, now_ms: int, step: Step) -> None:
-        """Deliver messages to receivers with a session, and sessions to waiting receivers."""
+        """Deliver messages to receivers with a session, and sessions to waiting receivers; or forward them."""
+        if self.destination is not None:
+            self._open_window()
+            if self._has_window:
+                super().deliver(now_ms, step)
+            return
         self._open_sessions()
         asked: dict[str, Window] = {}
         while self.may_deliver and (receiver := self.receivers.next_ready()) is not None:
@@ -299,6 +347,11 @@ class SessionQueue(Queue):
             self._fetch_into(window, step)
         self._serve_waiters(now_ms, step)
         self._finish_drains(step)
+
+    def _open_window(self) -> None:
+        if self._forwards_after is not None and self._forwards_after < self._under_way:
+            self._window = Window(self.entity_id, self._context.window_limits, 0)
+            self._forwards_after = None
 
     def _open_sessions(self) -> None:
         for session in [each for each in self._opening.values() if each.opens_after < self._under_way]:
@@ -359,13 +412,24 @@ class SessionQueue(Queue):
             super().rows_read(read, now_ms, step)
 
     def _refill(self, read: RowsRead, request: HeadRows) -> None:
+        if request.session_id is None:
+            self._refill_window(read, request)
+            return
         session = self.sessions.get(request.session_id or "")
         if session is None or session.window is None or session.window.asked != request:
             return  # requested for an earlier lock of the session
-        rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
-        last = read.rows[-1].sequence if read.rows else request.from_sequence - 1
-        session.window.refill(rows, read_until=last, complete=read.complete, as_of=read.as_of)
+        self._fill(session.window, read, request)
         self.receivers.queue_up(session.receiver)
+
+    def _refill_window(self, read: RowsRead, request: HeadRows) -> None:
+        if self._has_window and self._window.asked is request:  # it may have been requested for an earlier window
+            self._fill(self._window, read, request)
+
+    def _fill(self, window: Window, read: RowsRead, request: HeadRows) -> None:
+        rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
+        rows = [row for row in rows if not self.locks.is_locked(row.sequence)]  # held to be forwarded
+        last = read.rows[-1].sequence if read.rows else request.from_sequence - 1
+        window.refill(rows, read_until=last, complete=read.complete, as_of=read.as_of)
 
     # --- state ---
 
@@ -402,12 +466,15 @@ class SessionQueue(Queue):
     # --- time passes ---
 
     def _next_work_ms(self) -> int | None:
+        if self._has_work:
+            return 0
         wake_ms = earlier(self._ends.next_ms(), self._wait_ends.next_ms())
         if self.damage is not None:
             return wake_ms
         return earlier(earlier(wake_ms, self._expiry_scan.next_ms), self._due_scan.next_ms)
 
     def tick(self, now_ms: int, step: Step) -> None:
+        self._has_work = False
         most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
         for name in islice(self._ends.take_due(now_ms), most):
             self._expire_session(self.sessions[name], now_ms, step)

@@ -523,7 +523,6 @@ def test_a_target_with_duplicate_detection_may_be_in_the_middle_and_a_topic() ->
     [
         (CreateQueue("q", QueueSettings(forward_to="nowhere")), "could not be found"),
         (CreateQueue("q", QueueSettings(forward_dead_letters_to="nowhere")), "ForwardDeadLetteredMessagesTo"),
-        (CreateQueue("q", QueueSettings(forward_to=QUEUE, requires_session=True)), "sessions"),
         (CreateQueue("q", QueueSettings(forward_to="q")), "could not be found"),
         (UpdateSubscription("events", "all", QueueSettings(forward_to="nowhere")), "could not be found"),
     ],
