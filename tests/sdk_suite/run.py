@@ -87,13 +87,13 @@ def fetched() -> Path:
     return folder / "tests"
 
 
-def run(tests: Path, results_file: Path, wishes: list[str], is_proxied: bool) -> None:
+def run(tests: Path, results_file: Path, wishes: list[str], is_proxied: bool, workers: str = WORKERS) -> None:
     settings = BUILD / "pytest.ini"
     settings.write_text(SETTINGS, encoding="utf-8")
     command = [
         *(sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(tests), "-q", "-W", "ignore"),
         *("--noconftest", "-p", "stand_ins", "-p", "no:twinbus", "-p", "no:logging", "-p", "no:cacheprovider"),
-        *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", WORKERS, "--dist", "worksteal"),
+        *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", workers, "--dist", "worksteal"),
         *(f"--junitxml={results_file}", *wishes, *FILES),
     ]
     environment = {**os.environ, **({VARIABLE: "1"} if is_proxied else {})}

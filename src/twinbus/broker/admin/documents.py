@@ -100,7 +100,8 @@ def rule_feed(subscription: str, found: tuple[Rule, ...], next_query: str | None
 
 
 def _queue(queue: QueueDescription, context: DocumentContext) -> str:
-    found = _message_limit(context) | _settings_elements(queue.settings, FIELDS) | _target_elements(queue.settings, context)
+    found = _message_limit(context) | _settings_elements(queue.settings, FIELDS)
+    found |= _target_elements(queue.settings, context)
     found |= _elements(
         SizeInBytes=str(queue.stored_bytes),
         MessageCount=str(_message_count(queue)),
