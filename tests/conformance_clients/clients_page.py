@@ -31,6 +31,9 @@ NOTES = """
 
 * **Go**: a lost session is accepted again by the client itself, so what was not settled comes again to the same
   receiver.
+* **Go**: for an entity that does not exist the error is the AMQP condition `amqp:not-found`; its `CodeNotFound` is for
+  refusals of tokens. A namespace of twinbus takes the token and refuses the link, because the Python client tries
+  refused tokens again for 15 s.
 * **Java**: parameters of SQL rules and properties of correlation filters are sent as strings, whatever their type is;
   numbers do not fit them then. That is the client's own: it can be seen in its requests.
 * **Java**: a message that is smaller than the largest size, but with which no batch can be filled (with the limit of

@@ -4,7 +4,6 @@ import com.azure.messaging.servicebus.ServiceBusException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.BooleanSupplier;
@@ -56,32 +55,42 @@ record Check(String name, Work work) {
         must(Objects.equals(found, expected), what + ": " + found + " instead of " + expected);
     }
 
-    /** The reason of an error that has to be one of these. */
+    /** The reason of an error that has to be one of these: its own, or that of a cause. */
     static String refused(Attempt attempt, String... codes) {
         try {
             attempt.run();
         } catch (Throwable error) {
-            List<String> wanted = Arrays.asList(codes);
-            String code = codeOf(error);
-            must(wanted.contains(code), code + " (" + error.getMessage() + ") instead of " + wanted);
-            return code;
+            for (Throwable each = error; each != null; each = each.getCause()) {
+                String code = ownCode(each);
+                if (code != null && Arrays.asList(codes).contains(code)) {
+                    return code;
+                }
+            }
+            must(false, codeOf(error) + " (" + error.getMessage() + ") instead of " + Arrays.asList(codes));
         }
         throw new AssertionError("nothing was refused instead of " + Arrays.asList(codes));
     }
 
     static String codeOf(Throwable error) {
         for (Throwable each = error; each != null; each = each.getCause()) {
-            if (each instanceof ServiceBusException found) {
-                return found.getReason().toString();
-            }
-            if (each instanceof AmqpException found && found.getErrorCondition() != null) {
-                return found.getErrorCondition().toString();
-            }
-            if (each instanceof HttpResponseException found && found.getResponse() != null) {
-                return String.valueOf(found.getResponse().getStatusCode());
+            if (ownCode(each) != null) {
+                return ownCode(each);
             }
         }
         return error.getClass().getSimpleName();
+    }
+
+    private static String ownCode(Throwable error) {
+        if (error instanceof ServiceBusException found) {
+            return found.getReason().toString();
+        }
+        if (error instanceof AmqpException found && found.getErrorCondition() != null) {
+            return found.getErrorCondition().getErrorCondition();
+        }
+        if (error instanceof HttpResponseException found && found.getResponse() != null) {
+            return String.valueOf(found.getResponse().getStatusCode());
+        }
+        return error.getCause() == null ? error.getClass().getSimpleName() : null;
     }
 
     static void until(BooleanSupplier condition, String what, long waitMs) throws InterruptedException {

@@ -131,7 +131,8 @@ final class Failures {
     }
 
     private static String busy() {
-        return Check.refused(() -> send(Bus.client(Bus.STRING, 1, Duration.ofSeconds(60)), "busy"), "SERVICE_BUSY");
+        return Check.refused(() -> send(Bus.client(Bus.STRING, 1, Duration.ofSeconds(60)), "busy"),
+                "SERVICE_BUSY", "com.microsoft:server-busy");
     }
 
     private static String busyOnce() {
