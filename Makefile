@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance conformance-proxy pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,9 +57,9 @@ test-sdk-versions: setup ## the paired client with the oldest and the newest sup
 test-languages: setup ## the official clients of Node, Go, Java and Python, as far as they are installed, through outages behind a proxy
 	@$(BIN)/pytest -m languages tests/languages
 
-test-proxy: setup ## tests of namespaces once more through a proxy, and the official SDK's own; writes a section of docs/sdk-suite.md
+test-proxy: setup ## tests of namespaces once more through a proxy, and what `make conformance-proxy` does
 	@TWINBUS_THROUGH_PROXY=1 $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long" tests/interop
-	@PYTHONPATH=tests $(BIN)/python -m sdk_suite.run --through-proxy
+	@$(MAKE) --no-print-directory conformance-proxy
 
 test-alerts: ## check the alert rules of deploy/prometheus, and when they fire, with promtool (Debian: prometheus)
 	@command -v promtool >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=prometheus
@@ -97,8 +97,13 @@ seeds: setup ## write down which seed finds each planted bug (tests/sim/found_at
 package: setup ## wheel and source archive, in dist
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 
-conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
-	@PYTHONPATH=tests $(BIN)/python -m sdk_suite.run
+conformance: setup ## official clients in four languages against our server; writes docs/sdk-suite.md, docs/conformance-clients.md
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m sdk_suite.run
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m conformance_clients.run
+
+conformance-proxy: setup ## the same clients through a proxy in front of a pair; writes their columns of these pages
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m sdk_suite.run --through-proxy
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m conformance_clients.run --through-proxy
 
 lint: setup ## ruff and mypy --strict over src, tests and bench; the client for threads is up to date
 	@$(BIN)/ruff check --quiet .

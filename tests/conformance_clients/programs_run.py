@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from served import Served
+
 from languages.clients import Language, go, java, javascript
 from languages.proxied_pair import ProxiedPair
-from served import Served
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -135,6 +136,3 @@ def _for(language: Language, connection_string: str) -> str:
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-

@@ -74,7 +74,7 @@ def test_a_queue_made_with_nothing_has_the_defaults_of_the_service(admin: Servic
         assert getattr(queue, flag) is False
     for nothing in ("forward_to", "forward_dead_lettered_messages_to", "user_metadata", "authorization_rules"):
         assert getattr(queue, nothing) is None
-    assert queue.max_message_size_in_kilobytes is None
+    assert queue.max_message_size_in_kilobytes == 256
 
 
 RULE = AuthorizationRule(

@@ -15,7 +15,7 @@ from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
+from twinbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.testing import LocalNamespace
 
@@ -139,6 +139,19 @@ def test_requests_about_a_session(client: EngineClient) -> None:
     assert ask(client, "get-session-state", {"session-id": "a"}) == (200, {"session-state": b"x"})
     status, answer = ask(client, "renew-session-lock", {"session-id": "a"})
     assert (status, type(answer["expiration"])) == (200, Timestamp)
+
+
+def test_a_request_that_names_a_link_is_about_the_session_of_that_link(client: EngineClient) -> None:
+    """The Go client's receivers of sessions peek without naming their session."""
+    send(client, "a", "b")
+    link = session_receiver(client, "b")
+    assert isinstance(link, ReceivingLink)
+    body = {"from-sequence-number": Long(0), "message-count": Int(5)}
+    named = {"operation": "com.microsoft:peek-message", "associated-link-name": link.name}
+    _, found = client.ask_fully("orders/$management", named, body)
+    assert len(found["messages"]) == 1
+    _, found = client.ask_fully("orders/$management", {**named, "associated-link-name": "another"}, body)
+    assert len(found["messages"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ LANGUAGES = {
         Language("python", "azure-servicebus 7.15", (), _python("sync_client.py")),
         Language("python-aio", "azure-servicebus 7.15, aio", (), _python("aio_client.py"), sources="python"),
         Language("javascript", "@azure/service-bus 7.9.5", ("node", "npm"), javascript("client.js")),
-        Language("java", "azure-messaging-servicebus 7.17.10", ("java", "mvn"), java("Client"), reads_unknown_names=False),
+        Language(
+            "java", "azure-messaging-servicebus 7.17.10", ("java", "mvn"), java("Client"), reads_unknown_names=False
+        ),
         Language("go", "azservicebus 1.11.0", ("go",), go),
         Language("proton", "Qpid Proton (Python) 0.40", (), _python("proton_client.py"), sources="python"),
     )

@@ -1,4 +1,4 @@
-"""`make conformance`: the official SDK's own live tests against our server; writes `docs/sdk-suite.md`.
+"""`make conformance`, first half: the official Python SDK's own live tests; writes `docs/sdk-suite.md`.
 
 The tests ship inside the source distribution of the SDK. It is downloaded once, and nothing of it is changed or kept
 with our files; `stand_ins.py` takes the place of the cloud. With `--through-proxy` each namespace is reached through a
@@ -14,7 +14,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-from sdk_suite.suite_page import Result, read_page, read_results, through_proxy, written_page
+from conformance_clients.clients_page import write_page
+from conformance_clients.results import DIRECT, PROXIED, keep_found
+from sdk_suite.suite_page import Result, counted, read_page, read_results, through_proxy, written_page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -27,8 +29,10 @@ FILES = (
     *("test_message.py", "test_sb_client.py"),
     *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
     "mgmt_tests/test_topic_filter_counts_live.py",
-    *(f"async_tests/test_{name}_async.py" for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")),
-    "async_tests/test_sb_client_async.py",
+    *(
+        f"async_tests/test_{name}_async.py"
+        for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")
+    ),
     *(
         f"mgmt_tests/async/test_mgmt_{name}_async.py"
         for name in ("queues", "topics", "subscriptions", "rules", "namespaces")
@@ -54,6 +58,8 @@ def main() -> None:
     results = read_results(results_file, is_proxied)
     if not wishes:
         PAGE.write_text(page_with(results, is_proxied), encoding="utf-8")
+        keep_found("python", PROXIED if is_proxied else DIRECT, counted(results))
+        write_page()
         sys.stdout.write(f"conformance: {PAGE.relative_to(ROOT)} is written\n")
     strange = [result for result in results if result.is_strange]
     for result in strange:
@@ -81,13 +87,13 @@ def fetched() -> Path:
     return folder / "tests"
 
 
-def run(tests: Path, results_file: Path, wishes: list[str], is_proxied: bool) -> None:
+def run(tests: Path, results_file: Path, wishes: list[str], is_proxied: bool, workers: str = WORKERS) -> None:
     settings = BUILD / "pytest.ini"
     settings.write_text(SETTINGS, encoding="utf-8")
     command = [
         *(sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(tests), "-q", "-W", "ignore"),
         *("--noconftest", "-p", "stand_ins", "-p", "no:twinbus", "-p", "no:logging", "-p", "no:cacheprovider"),
-        *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", WORKERS, "--dist", "worksteal"),
+        *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", workers, "--dist", "worksteal"),
         *(f"--junitxml={results_file}", *wishes, *FILES),
     ]
     environment = {**os.environ, **({VARIABLE: "1"} if is_proxied else {})}

@@ -6,33 +6,34 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sdk_suite.known_outcomes import FAILS, FAILS_THROUGH_PROXY, NOT_APPLICABLE
 
-PASSED, FAILED, SKIPPED = "passed", "failed", "not applicable"
+PASSED, FAILED, SKIPPED, NOT_OURS = "passed", "failed", "skipped", "not applicable"
 REASON_CHARS = 160
 
 HEAD = """# The official SDK's own tests
 
 `make conformance` downloads the source of `{release}`, whose tests ship inside, and runs its live tests
-of the sync clients against our server. Their files are not changed: small stand-ins (`tests/sdk_suite/stand_ins.py`)
-take the place of what would make namespaces and queues in the cloud, and every test gets a namespace of its own. This
-page is written by that command.
+of the clients for threads and for tasks against our server. Their files are not changed: small stand-ins
+(`tests/sdk_suite/stand_ins.py`) take the place of what would make namespaces and queues in the cloud, and every test
+gets a namespace of its own. This page is written by that command.
 
 {summary}
 
 * **passed**: as it is, against our server.
 * **failed**: and why.
-* **not applicable**: the SDK skips it or expects it to fail, or it is about something that is not the server; and why.
+* **skipped**: the SDK's own mark says that it is not run, or may fail.
+* **not applicable**: it does not fit the released SDK; and why.
 
 """
 
 PROXY_TITLE = "## Through the proxy"
 PROXY_SECTION = """{title}
 
-`make test-proxy` runs the same tests once more, with a proxy in front of every namespace, and writes this section.
-Tests that log in with an identity use a key of the proxy here: a proxy knows its own keys only.
+`make conformance-proxy` runs the same tests once more, with a proxy in front of every namespace, and writes this
+section. Tests that log in with an identity use a key of the proxy here: a proxy knows its own keys only.
 
 {summary} {comparison}
 """
@@ -49,7 +50,17 @@ class Result:
 
     @property
     def status(self) -> str:
-        return SKIPPED if self.outcome == FAILED and self.name in NOT_APPLICABLE else self.outcome
+        return NOT_OURS if self.outcome == FAILED and self.base_name in NOT_APPLICABLE else self.outcome
+
+    @property
+    def base_name(self) -> str:
+        """The name of the test for threads, of which most of those for tasks are copies."""
+        return self.name.replace("_async", "").replace("async_", "")
+
+    @property
+    def key(self) -> str:
+        """Some tests for tasks are called as those for threads."""
+        return f"{self.file}: {self.name}"
 
     @property
     def why(self) -> str:
@@ -64,8 +75,9 @@ class Result:
 
     @property
     def _reason(self) -> str | None:
-        found = NOT_APPLICABLE.get(self.name) or FAILS.get(self.name)
-        return FAILS_THROUGH_PROXY.get(self.name, found) if self.is_proxied else found
+        name = self.base_name
+        found = NOT_APPLICABLE.get(name) or FAILS.get(name)
+        return FAILS_THROUGH_PROXY.get(name, found) if self.is_proxied else found
 
 
 def read_results(file: Path, is_proxied: bool = False) -> list[Result]:
@@ -86,7 +98,9 @@ def _result(case: ElementTree.Element, is_proxied: bool) -> Result:
 
 def _said(found: ElementTree.Element) -> str:
     if found.tag == "skipped":
-        return "the SDK expects it to fail" if found.attrib.get("type") == "pytest.xfail" else "the SDK skips it itself"
+        why = " ".join(found.attrib.get("message", "").split())[:REASON_CHARS].replace("|", "/")
+        is_expected = found.attrib.get("type") == "pytest.xfail"
+        return f"{'the SDK expects it to fail' if is_expected else 'the SDK skips it itself'}: {why}"
     return " ".join(found.attrib.get("message", "").split())[:REASON_CHARS].replace("|", "/")
 
 
@@ -95,7 +109,7 @@ class Page(NamedTuple):
     proxied: str
     """The section about runs through the proxy; empty: there was none yet."""
     statuses: dict[str, str]
-    """Of each test, without a proxy."""
+    """Of each test, by its key, without a proxy."""
 
     @property
     def text(self) -> str:
@@ -104,14 +118,27 @@ class Page(NamedTuple):
 
 def read_page(text: str) -> Page:
     direct, title, proxied = text.partition(PROXY_TITLE)
-    rows = [line.split(" | ") for line in direct.splitlines() if line.startswith("| `")]
-    return Page(direct.rstrip() + "\n", title + proxied, {row[0].strip("| `"): row[1] for row in rows})
+    statuses, file = {}, ""
+    for line in direct.splitlines():
+        if line.startswith("## "):
+            file = line.removeprefix("## ")
+        elif line.startswith("| `"):
+            name, status, *_ = line.split(" | ")
+            statuses[f"{file}: {name.strip('| `')}"] = status
+    return Page(direct.rstrip() + "\n", title + proxied, statuses)
+
+
+def counted(results: list[Result]) -> dict[str, Any]:
+    """How many passed and failed, and what did not pass: for the page of all clients."""
+    others = [result for result in results if result.status != PASSED]
+    rows = [{"file": each.file, "name": each.name, "status": each.status, "why": each.why} for each in others]
+    return {**{word: Counter(each.status for each in results)[word] for word in (PASSED, FAILED)}, "others": rows}
 
 
 def through_proxy(results: list[Result], direct: dict[str, str]) -> str:
     """The section about these results, beside those without a proxy."""
-    different = [result for result in results if result.status != direct.get(result.name)]
-    rows = [f"| `{each.name}` | {direct.get(each.name)} | {each.status} | {each.why} |" for each in different]
+    different = [result for result in results if result.status != direct.get(result.key)]
+    rows = [f"| `{each.name}` | {direct.get(each.key)} | {each.status} | {each.why} |" for each in different]
     comparison = "Every test has the same result as above."
     if rows:
         heads = ["| test | without | through the proxy | why |", "|---|---|---|---|"]
@@ -128,7 +155,11 @@ def written_page(release: str, results: list[Result]) -> str:
 
 def _summary(results: list[Result]) -> str:
     counts = Counter(result.status for result in results)
-    return f"Of {len(results)} tests " + ", ".join(f"{counts[each]} {each}" for each in (PASSED, FAILED, SKIPPED)) + "."
+    return (
+        f"Of {len(results)} tests "
+        + ", ".join(f"{counts[each]} {each}" for each in (PASSED, FAILED, SKIPPED, NOT_OURS))
+        + "."
+    )
 
 
 def _table(file: str, results: list[Result]) -> str:

@@ -107,6 +107,9 @@ class RequestDocument:
 
 
 def _target(element: str, text: str, primary: str) -> ForwardTarget:
+    # The Java client takes an address that begins with sb: for a path, and puts the namespace before it once more.
+    inner = text.find("sb://", 1)
+    text = text if inner < 0 else text[inner:]
     path = resource_path(text)
     check_path(path)
     address = text if "://" in text else f"sb://{primary}/{quote(text.strip('/'), safe='/~')}"

@@ -15,7 +15,7 @@ from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.outcomes import DeliveryState, Outcome, Rejected, TransactionalState
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.serial import ranges, steps
-from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER, TICKS_PER_MS, TICKS_TO_1970
+from twinbus.broker.links.attach import LOCKED_UNTIL, TICKS_PER_MS, TICKS_TO_1970, filtered_session
 from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReceiverNotice
 from twinbus.broker.links.outcomes import settling_outcome
 from twinbus.broker.links.request_messages import Request, failure_response
@@ -426,7 +426,7 @@ class RelayedReceiver(LinkHandler):
 def accepted_session(link: ReceivingLink) -> SessionAccepted | Refused:
     """The session that the primary gave, and how long it is locked."""
     filters = (link.source.filter if link.source else None) or {}
-    session_id, ticks = filters.get(SESSION_FILTER), (link.properties or {}).get(LOCKED_UNTIL)
+    session_id, ticks = filtered_session(filters), (link.properties or {}).get(LOCKED_UNTIL)
     if not isinstance(session_id, str) or not isinstance(ticks, int):
         return Refused(ConditionError(LINK_LOST, "the primary opened a link without saying for which session"))
     return SessionAccepted(str(session_id), (int(ticks) - TICKS_TO_1970) // TICKS_PER_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from wsproto.connection import ConnectionType
 from wsproto.events import AcceptConnection, RejectConnection, Request
@@ -74,8 +74,9 @@ def _answer(head: bytes, rest: bytes) -> Upgrade | Refusal:
 
 
 def is_path(target: str) -> bool:
-    """Whether a request is for AMQP over WebSocket, with or without a final slash."""
-    return unquote(target.partition("?")[0]).removesuffix("/").lower() == PATH
+    """Whether a request is for AMQP over WebSocket, with or without a final slash, or the host before it."""
+    path = urlsplit(target).path if target.lower().startswith(("http://", "https://")) else target.partition("?")[0]
+    return unquote(path).removesuffix("/").lower() == PATH
 
 
 def _subprotocol_of(offered: Sequence[str]) -> str | None:

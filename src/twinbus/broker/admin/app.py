@@ -76,5 +76,6 @@ class AdminApp:
             raise EntityNotFound(f"The messaging entity '{path.path}' could not be found.")
         version = request.query.get("api-version", "")
         known = version if _VERSION.fullmatch(version) else API_VERSION
-        context = DocumentContext(self._server.name, self._server.base_url(request), known)
+        limit_kb = self._server.message_bytes_max // 1024
+        context = DocumentContext(self._server.name, self._server.base_url(request), known, limit_kb)
         return await handlers[request.method](AdminRequest(request, path, body, context, now_ms))

@@ -30,6 +30,7 @@ from twinbus.units import utc_time_ms
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 QUEUES_PATH, TOPICS_PATH, NAMESPACE_PATH = "$Resources/queues", "$Resources/topics", "$namespaceinfo"
 
+MESSAGE_LIMIT_VERSION = "2021-05"
 _NEVER_LEFT_OUT = frozenset({"DefaultMessageTimeToLive", "AutoDeleteOnIdle"})
 """For these None is written as the infinite duration."""
 
@@ -41,6 +42,8 @@ class DocumentContext(NamedTuple):
     base_url: str
     """`https://host:port`, as the client connected."""
     api_version: str
+    message_kb_max: int = 256
+    """Of the namespace: of every queue and topic that has no limit of its own."""
 
     @property
     def host(self) -> str:
@@ -97,7 +100,8 @@ def rule_feed(subscription: str, found: tuple[Rule, ...], next_query: str | None
 
 
 def _queue(queue: QueueDescription, context: DocumentContext) -> str:
-    found = _settings_elements(queue.settings, FIELDS) | _target_elements(queue.settings, context)
+    found = _message_limit(context) | _settings_elements(queue.settings, FIELDS)
+    found |= _target_elements(queue.settings, context)
     found |= _elements(
         SizeInBytes=str(queue.stored_bytes),
         MessageCount=str(_message_count(queue)),
@@ -111,7 +115,7 @@ def _queue(queue: QueueDescription, context: DocumentContext) -> str:
 
 
 def _topic(topic: TopicDescription, context: DocumentContext) -> str:
-    found = _settings_elements(topic.settings, TOPIC_FIELDS)
+    found = _message_limit(context) | _settings_elements(topic.settings, TOPIC_FIELDS)
     found |= _elements(
         SizeInBytes=str(topic.stored_bytes),
         FilteringMessagesBeforePublishing="false",
@@ -173,6 +177,13 @@ def _settings_elements(settings: QueueSettings | TopicSettings, fields: tuple[Se
         if value is not None or field.element in _NEVER_LEFT_OUT:
             found[field.element] = tag(field.element, plain(field.format.write(value)))
     return found
+
+
+def _message_limit(context: DocumentContext) -> dict[str, str]:
+    """Clients that know of a limit expect one: the Java client takes a missing one for 0, and sends that back."""
+    if context.api_version < MESSAGE_LIMIT_VERSION:
+        return {}
+    return {"MaxMessageSizeInKilobytes": tag("MaxMessageSizeInKilobytes", str(context.message_kb_max))}
 
 
 def _target_elements(settings: QueueSettings, context: DocumentContext) -> dict[str, str]:

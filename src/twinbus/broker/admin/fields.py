@@ -215,7 +215,9 @@ def read_target(text: str, host: str) -> str:
         return text
     if not is_at(text, host):
         raise ValueError(text)
-    return unquote(urlsplit(text).path).strip("/")
+    path = unquote(urlsplit(text).path).strip("/")
+    # The Java client takes an address that begins with sb: for a path, and puts the namespace before it once more.
+    return read_target(path, host) if path.startswith("sb://") else path
 
 
 def write_target(path: str, base_url: str) -> str:

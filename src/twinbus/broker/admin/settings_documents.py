@@ -90,6 +90,8 @@ def read_settings(description: Element, schema: DescriptionSchema[SettingsT], co
         problems.append(f"MaxMessageSizeInKilobytes must be at most {limit_kb}, as in this namespace, got {size_kb}")
     if problems:
         raise ArgumentError("; ".join(problems))
+    if size_kb == limit_kb:
+        values["max_message_kb"] = None  # it is that of the namespace, which may change
     return schema.settings(**values)
 
 

@@ -242,15 +242,19 @@ def requested_session(link: SendingLink) -> SessionRequest | None:
     """The session that a link asks for; None: it is not for one. Raises `NotAllowed` if that cannot be a session."""
     if link.source is None or SESSION_FILTER not in (link.source.filter or {}):
         return None
-    filters: Mapping[Any, Any] = link.source.filter or {}
-    given = filters[SESSION_FILTER]
-    session_id = given.value if isinstance(given, Described) else given
+    session_id = filtered_session(link.source.filter or {})
     if session_id is not None and not isinstance(session_id, str):
         raise NotAllowed(f"a session is named by a string, or null for any, got {type(session_id).__name__}")
     wait_ms = (link.properties or {}).get(WAIT_PROPERTY, WAIT_MS)
     if not isinstance(wait_ms, int) or isinstance(wait_ms, bool) or wait_ms < 0:
         raise NotAllowed(f"{WAIT_PROPERTY} must be a number of milliseconds, got {wait_ms!r:.60}")
     return SessionRequest(None if session_id is None else str(session_id), min(int(wait_ms), WAIT_MS_MAX))
+
+
+def filtered_session(filters: Mapping[Any, Any]) -> Any:
+    """What a link's filters say of its session: plainly, or described as the Go client does."""
+    given = filters.get(SESSION_FILTER)
+    return given.value if isinstance(given, Described) else given
 
 
 def accept_session(link: SendingLink, session_id: str, locked_until_ms: int) -> None:

@@ -92,6 +92,7 @@ class LinkDispatcher:
             self._transactions,
             self._claims,
             self.outgoing.holder_of,
+            self.outgoing.session_of,
             self._flush_later,
         )
         self._attach = AttachHandler(

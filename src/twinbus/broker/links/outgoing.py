@@ -45,6 +45,8 @@ class OutgoingDeliveries:
         self._links: dict[int, SendingLink] = {}
         self._holders: dict[tuple[str, str | None], int] = {}
         """Receivers by entity and session."""
+        self._by_name: dict[str, ReceiverRole] = {}
+        """Receivers of sessions, by the names of their links."""
         self._silenced: set[int] = set()
         self._held: dict[int, deque[tuple[int, ReceiverNotice]]] = {}
         self._is_paused = False
@@ -56,6 +58,7 @@ class OutgoingDeliveries:
         self._links[role.receiver] = link
         if role.session_id is not None:
             self._holders[role.entity, role.session_id] = role.receiver
+            self._by_name[link.name] = role
         if not self._faults.is_open:
             self._review(role, link, now_ms)
         if self._is_paused:
@@ -65,7 +68,7 @@ class OutgoingDeliveries:
         """The receiver is gone. Its locks stay until they end."""
         link = self._links.pop(receiver, None)
         if link is not None:
-            self._forget_holder(link.context)
+            self._forget_holder(link)
             self._silenced.discard(receiver)
             self._held.pop(receiver, None)
             self._context.forget_receiver(receiver)
@@ -75,7 +78,15 @@ class OutgoingDeliveries:
         """The receiver of this connection that has a session, as far as is known here; 0: none."""
         return self._holders.get((entity, session_id), 0)
 
-    def _forget_holder(self, role: ReceiverRole) -> None:
+    def session_of(self, entity: str, link_name: str) -> str | None:
+        """The session of an entity that a link of this connection has, by the link's name."""
+        role = self._by_name.get(link_name)
+        return None if role is None or role.entity != entity else role.session_id
+
+    def _forget_holder(self, link: SendingLink) -> None:
+        role: ReceiverRole = link.context
+        if self._by_name.get(link.name) is role:
+            del self._by_name[link.name]
         held = (role.entity, role.session_id)
         if self._holders.get(held) == role.receiver:  # it may have the session on another link by now
             del self._holders[held]
@@ -198,7 +209,7 @@ class OutgoingDeliveries:
                 link.drained()
             case ReceiverLost(receiver, error):
                 self._links.pop(receiver, None)
-                self._forget_holder(link.context)
+                self._forget_holder(link)
                 self._context.forget_receiver(receiver)
                 link.detach(amqp_error(error))
             case _:

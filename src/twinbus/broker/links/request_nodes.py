@@ -26,6 +26,7 @@ from twinbus.broker.links.transactions import TransactionBook
 from twinbus.broker.operations import Operation, Right
 from twinbus.errors import AmqpError, NamespaceError
 
+LINK_NAME, SESSION_ID = "associated-link-name", "session-id"
 REQUEST_ELEMENTS, TOKEN_ELEMENTS = 20_000, 100
 """Values that a request may consist of; a thousand messages to be scheduled are about 11,000."""
 _SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
@@ -93,9 +94,13 @@ class RequestNodes:
         transactions: TransactionBook,
         claims: ClaimBook,
         holder_of: Callable[[str, str], int],
+        session_of: Callable[[str, str], str | None],
         flush_later: Callable[[], None],
     ) -> None:
-        """`holder_of` gives the receiver of this connection that has a session of an entity; 0: none."""
+        """`holder_of` gives the receiver of this connection that has a session of an entity; 0: none.
+
+        `session_of` gives the session of an entity that a link of this connection has, by its name.
+        """
         self._context = context
         self._connection = connection
         self._authority = context.authority
@@ -103,6 +108,7 @@ class RequestNodes:
         self._incoming = incoming
         self._transactions = transactions
         self._holder_of = holder_of
+        self._session_of = session_of
         self._flush_later = flush_later
         self._claims = claims
         self.is_authenticated = False
@@ -132,6 +138,7 @@ class RequestNodes:
 
     def _manage(self, session: Session, address: str, request: Request, txn_id: bytes | None, now_ms: int) -> None:
         path = managed_entity(address)
+        request = self._with_session(request, path)
 
         def refuse(error: NamespaceError | AmqpError) -> None:
             self._respond(session, address, request, failure_response(request, error))
@@ -146,6 +153,17 @@ class RequestNodes:
                 self._faults.apply(decision, now_ms, lambda: None, refuse)
         except (NamespaceError, AmqpError) as error:
             refuse(error)
+
+    def _with_session(self, request: Request, path: str) -> Request:
+        """The request with the session of the link that it names, unless it names a session itself.
+
+        The Go client's receivers of sessions peek, and receive what was deferred, without naming theirs.
+        """
+        link_name = request.properties.get(LINK_NAME)
+        if not isinstance(link_name, str) or not isinstance(request.body, dict) or SESSION_ID in request.body:
+            return request
+        session_id = self._session_of(path, link_name)
+        return request if session_id is None else request._replace(body={**request.body, SESSION_ID: session_id})
 
     def _carry_out(
         self,
@@ -166,7 +184,7 @@ class RequestNodes:
         elif sizes:
             incoming.count_unwritten(sum(sizes), len(sizes))
         self.unanswered += 1
-        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
+        session_id = request.body.get(SESSION_ID) if isinstance(request.body, dict) else None
         holder = self._holder_of(path, session_id) if isinstance(session_id, str) else None
 
         def done() -> None:

@@ -10,6 +10,10 @@ TLS_HANDSHAKE = 0x16
 _AMQP = b"AMQP"
 _WEBSOCKET_REQUESTS = (b"get /$servicebus/websocket", b"get /%24servicebus/websocket")
 _BEHIND_PATH = (b" ", b"/", b"?")
+_WHOLE_ADDRESSES = (b"get http://", b"get https://")
+"""So the Java client begins; HTTP allows it."""
+HOST_BYTES_MAX = 261
+"""Of a host's name with its port."""
 
 
 class ConnectionProtocol(Enum):
@@ -23,6 +27,8 @@ class ConnectionProtocol(Enum):
 
 def protocol_of(first: bytes) -> ConnectionProtocol | None:
     """The protocol of a connection that begins with these bytes; None: more bytes are needed, at most 29.
+
+    With the name of a host in the request's first line it is that much more, up to `HOST_BYTES_MAX` and the scheme.
 
     A letter is taken for the method of an HTTP request: the HTTP server finds out whether the rest of the line is one.
     """
@@ -38,6 +44,23 @@ def protocol_of(first: bytes) -> ConnectionProtocol | None:
 
 
 def _protocol_of_request(first: bytes) -> ConnectionProtocol | None:
+    for start in _WHOLE_ADDRESSES:
+        said = first[: len(start)].lower()
+        if said == start:
+            return _protocol_behind_host(first[len(start) :])
+        if start.startswith(said):
+            return None
+    return _protocol_by_path(first)
+
+
+def _protocol_behind_host(rest: bytes) -> ConnectionProtocol | None:
+    host, slash, _ = rest[: HOST_BYTES_MAX + 1].partition(b"/")
+    if b" " in host or len(host) > HOST_BYTES_MAX:
+        return ConnectionProtocol.HTTP
+    return _protocol_by_path(b"get /" + rest[len(host) + 1 :]) if slash else None
+
+
+def _protocol_by_path(first: bytes) -> ConnectionProtocol | None:
     for line in _WEBSOCKET_REQUESTS:
         said, behind = first[: len(line)].lower(), first[len(line) : len(line) + 1]
         if said == line and behind in _BEHIND_PATH:

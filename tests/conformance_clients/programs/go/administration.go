@@ -49,7 +49,6 @@ var administrationChecks = []check{
 		found, err := manager.GetQueue(t.ctx, name, nil)
 		t.ok(err)
 		properties := found.QueueProperties
-		t.must(properties.MaxMessageSizeInKilobytes != nil, "no largest size of a message")
 		properties.MaxMessageSizeInKilobytes = nil
 		if len(properties.AuthorizationRules) == 0 {
 			properties.AuthorizationRules = nil

@@ -104,7 +104,8 @@ var sessionChecks = []check{
 		message := t.receive(receiver, 1)[0]
 		time.Sleep(6500 * time.Millisecond)
 		code := t.refused(receiver.CompleteMessage(t.ctx, message, nil), string(azservicebus.CodeLockLost))
-		t.same(t.receive(t.accept(queue, "s"), 1)[0].DeliveryCount, uint32(2), "delivery count")
+		// The client has accepted the session again by itself: it takes a lost one for something to try again.
+		t.same(t.receive(receiver, 1)[0].DeliveryCount, uint32(2), "delivery count")
 		return code
 	}},
 	{"session-settle", func(t *test) string {
