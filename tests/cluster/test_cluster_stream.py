@@ -1,9 +1,10 @@
-"""A stream consumes 100,000 messages on a standalone cluster, while executors, Python workers and drivers are killed."""
+"""A stream consumes 100,000 messages on a cluster, while executors, Python workers and drivers are killed."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,6 @@ def test_100_000_messages_are_consumed_through_kills_of_drivers_and_executors(tm
         delivered = run.delivered()
         repeated = delivered.total() - len(delivered)
         left = asyncio.run(ids_of(namespace.connection_string, "orders")).total()
-        print(f"{len(delivered):,} delivered, {repeated:,} of them again, {left:,} left")
+        sys.stdout.write(f"{len(delivered):,} delivered, {repeated:,} times one again, {left:,} left\n")
         assert (len(delivered), left) == (MESSAGES, 0), "each is delivered, and gone from the queue"
         assert repeated <= len(victims) * KILLED_AT_WORK * CHUNK_MESSAGES_MAX, "a chunk for each task that was killed"

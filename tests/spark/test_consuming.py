@@ -141,14 +141,14 @@ def test_a_task_takes_as_many_as_it_may_and_gives_the_rest_back(
 
 
 def test_large_messages_come_in_small_chunks(namespace: LocalNamespace) -> None:
-    for number in range(60):  # a batch of them would be refused
-        send(namespace, "orders", range(number, number + 1), body=b"x" * 500_000)
+    for number in range(120):  # a batch of them would be refused
+        send(namespace, "orders", range(number, number + 1), body=b"x" * 200_000)
     found = 0
     with receiver(namespace, "orders") as link:
         while chunk := link.receive(10_000):
             assert sum(len(each.message) for each in chunk) <= 9 * 1024 * 1024
             found += link.complete(chunk)
-    assert found == 60
+    assert found == 120
 
 
 def test_messages_whose_locks_ended_are_staged_and_counted_because_they_come_again(tmp_path: Path) -> None:

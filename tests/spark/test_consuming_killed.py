@@ -1,4 +1,4 @@
-"""A stream that consumes on this machine, its Python workers and its driver killed. `make test-stream` has a cluster."""
+"""A stream that consumes, its Python workers and its driver killed. `make test-stream` does it on a cluster."""
 
 from __future__ import annotations
 

@@ -52,9 +52,7 @@ class ConsumingRun:
 
     def wait_for_work(self, batches: int, chance: random.Random) -> None:
         """Until so many batches are done, messages are staged for another one, and a moment has passed."""
-        until(
-            lambda: self._is_over() or (self.batches >= batches and self._has_staged()), "a batch is under way", END_S
-        )
+        until(lambda: self._is_over() or self._is_at_work_after(batches), "a batch is under way", END_S)
         assert not self._is_over(), f"it was quicker than its killer\n{self.said()}"
         time.sleep(chance.uniform(0, 0.3))
 
@@ -84,8 +82,8 @@ class ConsumingRun:
     def _is_over(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
-    def _has_staged(self) -> bool:
-        return next((self.folder / "staging").glob("*/*.arrow"), None) is not None
+    def _is_at_work_after(self, batches: int) -> bool:
+        return self.batches >= batches and next((self.folder / "staging").glob("*/*.arrow"), None) is not None
 
 
 def kill_on_the_way(
