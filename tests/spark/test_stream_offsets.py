@@ -141,7 +141,7 @@ def test_a_number_for_an_entity_leaves_out_lower_partitions(name: str) -> None:
         entity.send(partition, 2)
     number = in_partition(4, 2)[0]
     said = str(number) if name == "fromSequenceNumber" else json.dumps({"orders": number})
-    stream = Stream(entity, **{name: said})
+    stream = Stream(entity, None, **{name: said})
     assert stream.run() == in_partition(4, 2) + in_partition(5, 1, 2)
     entity.send(3, 1)
     entity.send(9, 1)
