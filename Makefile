@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance conformance-proxy pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance conformance-proxy pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test-durations: setup ## the same tests, and where their time went: seconds of C
 
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
 	@TWINBUS_SEEDS=all TWINBUS_EXAMPLES=all $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long"
-	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages
+	@$(MAKE) --no-print-directory test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages
 
 test-long: setup ## tests that take long for what they add: the other client, further cases, every page and command
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope -m long
@@ -44,6 +44,9 @@ test-entities: setup ## pairing with every kind of entity, on threads and on tas
 
 test-cluster: setup ## a Spark cluster of two workers on this machine: drains with executors, workers and drivers killed
 	@$(BIN)/pytest -m cluster tests/cluster
+
+test-stream: setup ## a stream consumes 100,000 messages on a Spark cluster while drivers, executors and Python workers are killed
+	@$(BIN)/pytest -s -m stream tests/cluster
 
 test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
 	@$(BIN)/pytest -m large tests/spark

@@ -55,6 +55,7 @@ OWN_TARGETS = {
     "long": "takes long for what it adds to the others; `make test-long`",
     "entities": "pairing with every kind of entity; `make test-entities`",
     "cluster": "a standalone Spark cluster; `make test-cluster`",
+    "stream": "a stream that consumes on a Spark cluster; `make test-stream`",
     "large": "ledgers that take minutes; `make test-ledger`",
     "wheel": "an empty virtualenv; `make test-wheel`",
     "sdk_versions": "the oldest and the newest version of the official SDK; `make test-sdk-versions`",

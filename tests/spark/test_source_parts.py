@@ -32,7 +32,7 @@ from twinbus.amqp.types import (
     Value,
 )
 from twinbus.errors import OptionsError
-from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
+from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, schema_of, write_problems
 from twinbus.spark.source.offsets import PIECES_MAX, SequenceRange, share_limit, split_ranges
 from twinbus.spark.source.options import read_options, write_options
 from twinbus.spark.source.queue_offsets import LATEST, QueueOffsets
@@ -272,6 +272,53 @@ def test_options_have_defaults_and_their_case_does_not_matter() -> None:
     assert options.entities == ("orders", "invoices")
     assert (options.starting, options.page, options.trigger_max) == (QueueOffsets(LATEST), 250, None)
     assert (options.fail_on_data_loss, options.fail_on_missing, options.partition_max) == (True, False, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"startingOffsets": "soon"}, 'startingOffsets must be earliest, latest or JSON as {"orders": 31'),
+        ({"startingOffsets": '{"order": 3}'}, "startingOffsets names what is not read: order"),
+        ({"endingOffsets": "[3]"}, "endingOffsets must be a JSON object with the names of queues"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({"startingOffsets": '{"orders": 0}'}, "orders: a sequence number, -1 or latest, -2 or earliest; not 0"),
+        ({"startingOffsets": '{"orders": {"x": 1}}'}, "orders: partitions are numbers, not 'x'"),
+        ({"startingOffsets": '{"orders": {"3": 1}}'}, "orders: sequence number 1 is of partition 0, not 3"),
+        ({"startingOffsets": "latest"}, "startingOffsets=latest is for streams"),
+        ({"startingOffsets": "earliest", "fromSequenceNumber": "3"}, "another name of startingOffsets: give one"),
+        ({"columns": "body,colour,body"}, "there is no column colour; column body is named twice"),
+        ({"mode": "peek"}, "mode must be browse or receive, got 'peek'"),
+        ({"stagingLocation": "/staging"}, "stagingLocation says nothing with mode=browse"),
+        ({"mode": "receive", "peekBatchSize": "3"}, "peekBatchSize says nothing with mode=receive"),
+        ({"mode": "receive"}, "mode=receive needs a stagingLocation"),
+        ({"mode": "receive", "stagingLocation": "staging"}, "stagingLocation: the path must begin with /"),
+        ({"mode": "receive", "stagingLocation": "ftp://a/b"}, "stagingLocation: ftp:// is not a place"),
+        ({"mode": "receive", "stagingLocation": "/staging"}, "mode=receive is for streams"),
+    ],
+)
+def test_options_that_contradict_each_other_or_say_nothing_are_refused(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        read_options(CREDENTIAL | {"queues": "orders"} | given, is_batch=True)
+    assert problem in str(caught.value)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionsError, match="endingOffsets is for reading at once: a stream goes on"):
+        read_options(CREDENTIAL | {"queues": "orders", "endingOffsets": '{"orders": 7}'}, is_batch=False)
+
+
+def test_only_the_columns_that_are_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = read_options(CREDENTIAL | {"queues": "orders", "columns": "sequence_number, message_id"})
+    assert schema_of(options.columns) == "`sequence_number` bigint, `message_id` string"
+    monkeypatch.setattr(sections, "read_application_properties", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(sections, "data_sections", lambda *_: pytest.fail("decoded"))
+    message = sections.encode_message(
+        properties={PropertyField.MESSAGE_ID: "1"}, application_properties={"a": 1}, data=b"x"
+    )
+    few = pa.schema([("message_id", pa.string())])
+    assert batch_of("orders", [message], few).to_pylist() == [{"message_id": "1"}]
+    with pytest.raises(OptionsError, match="columns and the schema name different columns"):
+        read_options(CREDENTIAL | {"queues": "orders", "columns": "body"}, {"message_id": "string"})
 
 
 def test_backlog_queues_and_dead_letter_queues_have_options_of_their_own() -> None:

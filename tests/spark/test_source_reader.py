@@ -31,6 +31,7 @@ from twinbus.spark.source import writer as writer_module
 from twinbus.spark.source.options import read_options
 from twinbus.spark.source.reader import ServiceBusReader, ServiceBusStreamReader
 from twinbus.spark.source.rows import message_of
+from twinbus.spark.source.staging import ReceiveOffset
 from twinbus.spark.source.writer import BlockingSender
 from twinbus.testing import LocalNamespace
 from twinbus.transport.annotations import sequence_of
@@ -125,6 +126,13 @@ def test_what_others_took_meanwhile_is_counted_or_reported(
         numbers(strict, start, end)
     assert following(source.initialOffset(), "orders") == 4, "a new stream begins at what is there"
     source.stop()
+
+
+def test_a_batch_that_a_consuming_stream_planned_is_not_run_by_one_that_browses(tmp_path: Path) -> None:
+    planned = ReceiveOffset("a1", 1).as_json()
+    (tmp_path / "secret").write_text("")
+    with pytest.raises(TwinbusError, match=r"a stream with mode=receive.*of its own"):
+        reader(tmp_path).partitions({}, planned)
 
 
 def test_a_reader_travels_without_its_connection(namespace: LocalNamespace, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from peeked_entity import PeekedEntity
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.offsets import PARTITION_BITS, positions_in, unread
 from twinbus.spark.source.options import read_options
-from twinbus.spark.source.stream_offsets import CHECK_S, StreamOffsets
+from twinbus.spark.source.staging import ReceiveOffset
+from twinbus.spark.source.stream_offsets import CHECK_S, StreamOffsets, ranges_of
 
 
 class Stream:
@@ -32,7 +34,7 @@ class Stream:
     def restart(self, name: str = "orders", **given: str) -> None:
         self.name = name
         lenient = {"servicebus.credential": "env:SB", "queues": name, "failOnDataLoss": "false"}
-        options = read_options(lenient | given)
+        options = read_options(lenient | given, is_batch=False)
         self._offsets = StreamOffsets(
             options, self.entity.peek, monotonic=lambda: self.time_s, clock=lambda: self.entity.now_ms / 1000
         )
@@ -117,6 +119,59 @@ def test_a_stream_from_the_latest_message_on_leaves_all_partitions_behind() -> N
     entity.send(3)
     entity.send(5)
     assert stream.run() == in_partition(3, 6) + in_partition(5, 1)
+
+
+def test_a_stream_begins_where_each_entity_and_partition_is_said_to() -> None:
+    entity = PeekedEntity()
+    for partition in (3, 4, 5):
+        entity.send(partition, 5)
+    fourth = in_partition(4, 4)[0]
+    named = {"ORDERS": {"3": "latest", "4": fourth, "6": -1}, "others": "latest"}
+    stream = Stream(entity, queues="orders,others", startingOffsets=json.dumps(named))
+    assert stream.run() == in_partition(4, 4, 5) + in_partition(5, 1, 2, 3, 4, 5)
+    for partition in (3, 6):
+        entity.send(partition, 1)
+    assert stream.run() == in_partition(3, 6) + in_partition(6, 1), "the latest when the stream began"
+
+
+@pytest.mark.parametrize("name", ["fromSequenceNumber", "startingOffsets"])
+def test_a_number_for_an_entity_leaves_out_lower_partitions(name: str) -> None:
+    entity = PeekedEntity()
+    for partition in (3, 4, 5):
+        entity.send(partition, 2)
+    number = in_partition(4, 2)[0]
+    said = str(number) if name == "fromSequenceNumber" else json.dumps({"orders": number})
+    stream = Stream(entity, None, **{name: said})
+    assert stream.run() == in_partition(4, 2) + in_partition(5, 1, 2)
+    entity.send(3, 1)
+    entity.send(9, 1)
+    assert stream.run() == in_partition(9, 1)
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "numbers"),
+    [
+        ("earliest", "latest", [*in_partition(0, 1, 2, 3, 4), *in_partition(2, 1, 2)]),
+        ("earliest", '{"orders": {"0": 3}}', [*in_partition(0, 1, 2), *in_partition(2, 1, 2)]),
+        ("earliest", '{"orders": 3}', in_partition(0, 1, 2)),
+        ('{"orders": {"0": 2}}', '{"orders": {"0": 4, "2": -1}}', [*in_partition(0, 2, 3), *in_partition(2, 1, 2)]),
+        ('{"orders": 9}', "latest", in_partition(2, 1, 2)),
+        ('{"orders": 3}', '{"orders": 3}', []),
+    ],
+)
+def test_reading_at_once_ends_before_the_ending_offset(starting: str, ending: str, numbers: list[int]) -> None:
+    entity = PeekedEntity()
+    entity.send(0, 4)
+    entity.send(2, 2)
+    given = {
+        "servicebus.credential": "env:SB",
+        "queues": "orders",
+        "startingOffsets": starting,
+        "endingOffsets": ending,
+    }
+    options = read_options(given, is_batch=True)
+    ranges = ranges_of(partial(entity.peek, "orders"), "orders", options.starting, options.ending)
+    assert [number for each in ranges for number in range(each.first, each.last + 1)] == numbers
 
 
 def test_available_now_ends_at_what_each_partition_held() -> None:
@@ -346,6 +401,11 @@ def test_of_an_old_offset_that_may_be_of_another_entity_that_is_said() -> None:
     with pytest.raises(TwinbusError, match=r"orders may have been deleted and made anew.*of version 0\.1"):
         Stream(entity, {"orders": 31}, failOnDataLoss="true").run()
     assert Stream(entity, {"orders": 31}).run() == [1, 2, 3]
+
+
+def test_a_checkpoint_of_a_stream_that_consumed_is_refused() -> None:
+    with pytest.raises(TwinbusError, match=r"the checkpoint is of a stream with mode=receive.*of its own"):
+        Stream(PeekedEntity(), ReceiveOffset("a1").as_json()).run()
 
 
 @pytest.mark.parametrize("said", ["soon", {"0": {"next": 5, "first": 1, "colour": "red"}}, {"0": 5}, [1]])

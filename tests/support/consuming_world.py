@@ -165,8 +165,8 @@ class ConsumingWorld:
 
     def __init__(self, staged: ConsumingWorld | None = None, **given: str) -> None:
         """`staged`: another stream, whose queue and staging location this one has."""
-        self.queue = LockedQueue() if staged is None else staged.queue
-        self.folder = MemoryFolder({} if staged is None else staged.folder.content)
+        self.queue: LockedQueue = LockedQueue() if staged is None else staged.queue
+        self.folder: MemoryFolder = MemoryFolder({} if staged is None else staged.folder.content)
         self._tasks_folder = MemoryFolder(self.folder.content)
         """The same, without the fuse of the driver: tasks are killed between their steps."""
         wishes = {"servicebus.credential": "env:SB", "queues": QUEUE, "mode": "receive", "stagingLocation": "/staging"}

@@ -92,7 +92,7 @@ class SparkCluster:
     def processes(self, part: str) -> set[int]:
         """Processes below the workers whose command line has this in it."""
         found = set().union(*[processes_of(worker.pid) for worker in self.workers])
-        return {pid for pid in found if part in _command(pid)}
+        return {pid for pid in found if part in command_of(pid)}
 
     def drain(self, *words: str, environment: Mapping[str, str] | None = None) -> Drain:
         """`twinbus pipeline drain` on this cluster, in a process of its own."""
@@ -192,7 +192,7 @@ def _sessions() -> Iterator[tuple[int, int]]:
                 yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[3])
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""

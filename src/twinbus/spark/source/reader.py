@@ -20,6 +20,7 @@ from twinbus.spark.source.stream_api import ReadAllAvailable, ReadLimit, ReadMax
 from twinbus.spark.source.stream_offsets import (
     PeekedEntry,
     StreamOffsets,
+    check_browses,
     describe_peeked,
     ranges_of,
 )
@@ -93,6 +94,7 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._stream.stop_at_what_is_there()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        check_browses(end)  # else the batch would be empty, and its messages would count as delivered
         ranges = [
             SequenceRange(entity, *numbers)
             for entity in self._options.entities

@@ -26,6 +26,7 @@ from twinbus.spark.source.offsets import (
 )
 from twinbus.spark.source.options import ReadOptions
 from twinbus.spark.source.queue_offsets import EARLIEST, LATEST, QueueOffsets
+from twinbus.spark.source.staging import is_receive_offset
 from twinbus.transport.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
 from twinbus.transport.peek import DEAD_LETTER_QUEUE, search_last_sequence
 
@@ -144,6 +145,15 @@ def is_recreated(peek: PeekEntity, position: StreamPosition) -> bool:
     return bool(below) and below[0].enqueued_ms > position.latest_ms
 
 
+def check_browses(offset: Mapping[str, Any] | None) -> None:
+    """Raise `TwinbusError` if an offset is of a stream that consumes."""
+    if is_receive_offset(offset):
+        raise TwinbusError(
+            "the checkpoint is of a stream with mode=receive, and what that has read is gone from its queues: give "
+            "mode=browse a checkpointLocation of its own"
+        )
+
+
 class StreamOffsets:
     """The next offset of a stream, by peeking."""
 
@@ -196,6 +206,7 @@ class StreamOffsets:
 
         Raises `TwinbusError` if messages were lost, or may have been, and the options make that a failure.
         """
+        check_browses(start)
         before = {entity: self._positions(start, entity) for entity in self._options.entities}
         begins: dict[EntityPartition, StreamPosition | None] = {}
         spans: dict[EntityPartition, PartitionSpan] = {}
