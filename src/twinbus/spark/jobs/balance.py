@@ -24,7 +24,7 @@ from twinbus.spark.compaction.manifest import Manifest
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.session import QUICK_START
-from twinbus.storage import Folder, Location
+from twinbus.storage import Folder, Location, StoredFile
 
 VERSION = 10
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
@@ -33,8 +33,9 @@ LITTLE_BYTES, QUICK_STEPS = 512 << 20, 1_800_000
 66, of which compiling was the difference."""
 KEPT_MS = 3_600_000
 """How long a file stays at a URL after it was replaced, for whoever still reads it."""
-MADE_BY_RUNS = 2
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
+ACCOUNTS = "accounts"
+"""The accounts have a folder of their own in the store: other engines read it as a table."""
 
 
 class TrafficRow(msgspec.Struct, array_like=True, frozen=True):
@@ -124,7 +125,7 @@ def _why_unfit(balance: Balance, store: Folder, manifest: Manifest) -> str:
     with more in them. Numbers do: the steps that are not in the balance must be in the files that are not.
     """
     folded, files = set(balance.folded), set(manifest.files)
-    if not balance.all_files <= {each.name for each in store.files(FOLDER)}:
+    if not balance.all_files <= set(stored_files(store)):
         return "some of its files are gone"
     if not folded <= files or manifest.steps - balance.steps != _rows(store, files - folded):
         return "the ledger was compacted anew"
@@ -146,10 +147,20 @@ def save(store: Folder, balance: Balance) -> None:
     store.put(f"{FOLDER}/{NAME}", msgspec.json.encode(balance))
 
 
-def new_folder(store: Folder) -> str:
-    """Where this run writes, below the store: a folder that no run has used."""
-    used = (each.name.removeprefix(f"{FOLDER}/").partition("/")[0] for each in store.files(FOLDER))
-    return f"{FOLDER}/{max((int(name) for name in used if name.isdigit()), default=0) + 1}"
+def stored_files(store: Folder) -> dict[str, StoredFile]:
+    """All files of the balance by their names, those that no longer count too."""
+    return {each.name: each for folder in (FOLDER, ACCOUNTS) for each in store.files(folder)}
+
+
+def new_run(store: Folder) -> int:
+    """The number of this run: no other has written to folders with it."""
+    used = (name.split("/")[1] for name in stored_files(store))
+    return max((int(number) for number in used if number.isdigit()), default=0) + 1
+
+
+def folder_of(run: int, table: str) -> str:
+    """Where a run writes a table, below the store."""
+    return f"{ACCOUNTS}/{run}" if table == "accounts" else f"{FOLDER}/{run}/{table}"
 
 
 @contextmanager
@@ -192,17 +203,15 @@ def remove_uncounted(store: Folder, balance: Balance, now_ms: int) -> list[str]:
     with _without_readers(store) as are_there_none:
         if not are_there_none:
             return []
-        there = store.files(FOLDER)
         counted = balance.all_files | {name for name, at_ms in balance.replaced.items() if at_ms + KEPT_MS > now_ms}
-        gone = [each.name for each in there if each.name not in counted and _is_of_a_table(each.name)]
+        gone = [name for name in stored_files(store) if name not in counted and _is_of_a_run(name)]
         store.delete(gone)
         return gone
 
 
-def _is_of_a_table(name: str) -> bool:
-    """Whether it is in a folder `balance/NUMBER/TABLE`."""
-    parts = name.split("/")
-    return len(parts) > MADE_BY_RUNS and parts[1].isdigit()
+def _is_of_a_run(name: str) -> bool:
+    """Whether it is in a folder that is called by the number of a run."""
+    return name.split("/")[1].isdigit()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.merge import MergeRun, merge_new_steps
+from twinbus.spark.jobs.open_tables import publish_tables
 from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.jobs.tables import read_table
@@ -135,15 +136,16 @@ def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: 
     balance = balances.load(store, manifest)
     if balance.made_again:
         note(f"what earlier reports found is made again because {balance.made_again}")
-    folder = balances.new_folder(store)
+    number = balances.new_run(store)
     gone = balances.remove_uncounted(store, balance, now_ms)
     if not set(manifest.files) <= set(balance.folded):
-        before, balance = balance, merge_new_steps(MergeRun(spark, compacted, balance, folder))
+        before, balance = balance, merge_new_steps(MergeRun(spark, compacted, balance, number))
         replaced = dict.fromkeys(before.all_files - balance.all_files, now_ms)
         kept = {file: at_ms for file, at_ms in before.replaced.items() if at_ms + balances.KEPT_MS > now_ms}
         balance.replaced = {} if store.is_local else kept | replaced
         lease.check()
         balances.save(store, balance)
+        publish_tables(store, manifest, balance)
         gone += balances.remove_uncounted(store, balance, now_ms)
     spark_files(spark, store).forget(gone)
     return balance

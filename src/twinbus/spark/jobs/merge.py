@@ -80,8 +80,8 @@ class MergeRun:
     spark: SparkSession
     compacted: CompactedLedger
     before: Balance
-    folder: str
-    """Where this run writes, below the store."""
+    number: int
+    """Of this run: its folders are called by it."""
 
     @property
     def store(self) -> Folder:
@@ -123,7 +123,7 @@ class MergeRun:
 
     def write(self, table: str, frame: DataFrame) -> list[str]:
         """The names of the new files, below the store; files without rows are left out."""
-        files = spark_files(self.spark, self.store).write(frame, f"{self.folder}/{table}")
+        files = spark_files(self.spark, self.store).write(frame, balances.folder_of(self.number, table))
         return [file for file, rows in rows_in(self.store, files).items() if rows]
 
 
@@ -230,8 +230,8 @@ def _find_replaced(run: MergeRun, before: list[str]) -> list[str]:
     names = {row["file"] for row in there.join(new, "key", "semi").select("file").distinct().collect()}
     chosen = set(_named(before, names))
     if len(before) > ACCOUNT_FILES_MAX:
-        sizes = {each.name: each.bytes for each in run.store.files(balances.FOLDER)}
-        chosen.update(sorted(before, key=lambda file: sizes[file])[: len(before) // 2])
+        there = balances.stored_files(run.store)
+        chosen.update(sorted(before, key=lambda file: there[file].bytes)[: len(before) // 2])
     return [file for file in before if file in chosen]
 
 

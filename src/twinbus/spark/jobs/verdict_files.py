@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.errors import OptionsError
+from twinbus.spark.jobs.delta_log import LOG, DeltaFile, publish
 from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.storage import open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_WRITTEN_BY_SPARK = re.compile(r"\.?part-[^/]*\.parquet(\.crc)?|\.?_SUCCESS(\.crc)?")
+_WRITTEN_BY_REPORTS = re.compile(r"\.?part-[^/]*\.parquet(\.crc)?|\.?_SUCCESS(\.crc)?|_delta_log/[^/]*")
 
 
 class VerdictFiles(NamedTuple):
@@ -28,7 +29,7 @@ class VerdictFiles(NamedTuple):
         names = [each.name for each in open_folder(self.url).files()]
         if names and not self.overwrite:
             raise OptionsError(f"--verdicts {self.url} is not empty: --overwrite replaces the table in it")
-        others = [name for name in names if _WRITTEN_BY_SPARK.fullmatch(name) is None]
+        others = [name for name in names if _WRITTEN_BY_REPORTS.fullmatch(name) is None]
         if others:
             raise OptionsError(f"--verdicts {self.url} has files that are no verdict table, e.g. {others[0]}")
         return names
@@ -39,4 +40,8 @@ class VerdictFiles(NamedTuple):
         folder = open_folder(self.url)
         there = spark_files(table.sparkSession, folder)
         there.forget(there.write(table, ""))
-        folder.delete([name for name in before if "_SUCCESS" not in name])
+        gone = [name for name in before if not name.startswith((LOG, "_SUCCESS"))]
+        now = {each.name: each for each in folder.files() if each.name.endswith(".parquet") and each.name not in gone}
+        counted = {name: DeltaFile(each.bytes, each.modified_ms) for name, each in now.items()}
+        publish(folder, "verdicts", table.schema.json(), counted)
+        folder.delete(gone)
