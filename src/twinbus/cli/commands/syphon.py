@@ -87,6 +87,10 @@ class SelectionArguments(EntityArguments):
         None, "TIME", "Only what the backlog took before this time, e.g. 2025-03-09T14:05Z, or this long ago, e.g. 10m."
     )
 
+    def cut_off(self) -> datetime | None:
+        """The time of `--before`; None: there is none. Raises `OptionsError`."""
+        return None if self.before is None else parse_past_time(self.before, datetime.now(UTC), "--before")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaceArguments(ArgumentGroup):
@@ -167,9 +171,7 @@ def syphon(
         concurrency=pace.concurrency,
         canary=selection.first,
         entities=selection.listed(),
-        enqueued_before=None
-        if selection.before is None
-        else parse_past_time(selection.before, datetime.now(UTC), "--before"),
+        enqueued_before=selection.cut_off(),
         until_empty=pace.until_empty,
         attempt_s=attempt_s,
     )
