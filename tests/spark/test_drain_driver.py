@@ -27,9 +27,10 @@ from twinbus.pairing.envelope import address
 from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
-from twinbus.spark.drain.drain import DrainResult, drain
+from twinbus.spark.drain.drain import drain
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.result import DrainResult
 from twinbus.spark.drain.shard import ShardReport, drain_shard
 from twinbus.syphon.control import PaceChange, pause, resume, running_syphons, set_pace
 from twinbus.testing import NamespacePair

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
-_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
 
@@ -78,7 +78,8 @@ class SparkArguments(ArgumentGroup):
     def check_master(self) -> None:
         """Raises `OptionsError` for what no Spark understands: it would say so in a stack trace, after some seconds."""
         if self.master is not None and _MASTER.fullmatch(self.master) is None:
-            raise OptionsError(f"--master is local[N], spark://HOST:PORT, yarn or k8s://URL, got {self.master!r}")
+            known = "local[N], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
+            raise OptionsError(f"--master is {known}, got {self.master!r}")
 
     @property
     def patient_master(self) -> str | None:
@@ -92,21 +93,31 @@ class SparkArguments(ArgumentGroup):
 
         self.check_master()
         if self.archive is not None:
+            self._refuse_archive_on_connect()
             settings_for(self.archive)
+
+    def _refuse_archive_on_connect(self) -> None:
+        from twinbus.spark.session import remote_url
+
+        if remote_url(self.master) is not None:
+            raise OptionsError("--archive does not work with Spark Connect: install twinbus where its executors run")
 
     @property
     def is_local(self) -> bool:
         """Whether Spark will be in this process, as far as that can be known before it starts."""
+        from twinbus.spark.session import remote_url
         from twinbus.spark.user_settings import conf_folder, user_settings
 
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
-            return False  # under spark-submit, which knows
+        if "PYSPARK_GATEWAY_PORT" in os.environ or remote_url(self.master) is not None:
+            return False  # spark-submit knows, or a server
         return (self.master or user_settings(conf_folder()).get("spark.master", "local")).startswith("local")
 
     def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
         from twinbus.spark.archive import settings_for
         from twinbus.spark.session import ensure_session
 
+        if self.archive is not None:
+            self._refuse_archive_on_connect()
         of_archive = {} if self.archive is None else settings_for(self.archive)
         return ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
 
@@ -264,7 +275,10 @@ def _access(side: str, secret: str | None, namespaces: PairArguments, *, is_loca
 
 def is_local(master: str | None) -> bool:
     """Whether executors are children of this process. Under spark-submit, Spark was there first."""
-    return "PYSPARK_GATEWAY_PORT" not in os.environ and (master is None or master.startswith("local"))
+    from twinbus.spark.session import remote_url
+
+    is_elsewhere = "PYSPARK_GATEWAY_PORT" in os.environ or remote_url(master) is not None
+    return not is_elsewhere and (master is None or master.startswith("local"))
 
 
 # --- running and showing ---

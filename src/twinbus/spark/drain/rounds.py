@@ -15,8 +15,8 @@ from twinbus.errors import OptionsError, TwinbusError
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import ShardReport, drain_shard
-from twinbus.spark.drain.width import is_connect
 from twinbus.spark.failures import spark_errors
+from twinbus.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twinbus.spark.failures import spark_errors
+from twinbus.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,11 +54,6 @@ def parallelism(spark: SparkSession) -> int:
 def is_local(spark: SparkSession) -> bool:
     """Whether tasks run on the machine of the driver."""
     return not is_connect(spark) and (setting(spark, "spark.master") or "").startswith("local")
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether the driver is elsewhere, and this session only talks to it."""
-    return ".connect." in type(spark).__module__
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
