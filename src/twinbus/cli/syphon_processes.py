@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.cli.arguments import BacklogArguments, PairArguments, record_in
+from twinbus.cli.signals import on_signals
 from twinbus.cli.syphon_setup import SyphonEnds, ends_of
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
 from twinbus.syphon.pace import Keep, PaceChange
@@ -44,13 +45,11 @@ class HelperArguments:
 
 def run_helper(arguments: HelperArguments, pipe: Connection, *, is_paused: bool) -> None:
     """Pump until the pipe says stop, or is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them: the first one says when to stop
     asyncio.run(_help(arguments, pipe, is_paused=is_paused))
 
 
 async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
     ends = ends_of(*arguments.namespaces.both(), arguments.backlog, arguments.options.attempt_s)
 
     def tell(said: object) -> None:
@@ -86,13 +85,15 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
                     loop.remove_reader(pipe.fileno())
                     stop.set()
 
-        async with syphon:
-            loop.add_reader(pipe.fileno(), hear)
-            while not stop.is_set():
-                tell(counts_of(syphon.current_progress()))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(REPORT_S):
-                        await stop.wait()
+        # Ctrl-C reaches all of them, and the first one says when to stop.
+        with on_signals({signal.SIGTERM: stop.set, signal.SIGINT: lambda: None}):
+            async with syphon:
+                loop.add_reader(pipe.fileno(), hear)
+                while not stop.is_set():
+                    tell(counts_of(syphon.current_progress()))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REPORT_S):
+                            await stop.wait()
     tell(counts_of(syphon.current_progress()))
 
 
