@@ -1,4 +1,4 @@
-"""Drains, reports and the source in a session of Spark Connect: the driver is a server, this process only talks to it."""
+"""Drains, reports and the source with Spark Connect: the driver is a server, and this process only talks to it."""
 
 from __future__ import annotations
 
