@@ -239,8 +239,10 @@ class _Driver:
                 )
         except QueueUnreachable as error:
             done.ending, done.doubt = "unsure", f"unknown whether messages for other entities stay: {error}"
-        if (done.unlisted or self._options.enqueued_before is not None) and done.ending == "empty":
+        if done.unlisted and done.ending == "empty":
             done.ending = "chosen"
+        if self._options.enqueued_before is not None and done.ending == "empty":
+            done.ending = "chosen"  # what came since is not looked at
         if not counts_quarantine:
             return
         try:
