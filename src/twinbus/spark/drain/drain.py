@@ -130,7 +130,7 @@ class _Driver:
                 done.rounds += 1
                 reports = self._round(extents)
                 done.add(reports)
-                self._steering.moved(sum(report.moved for report in reports), asked)
+                self._steering.round_ended(reports, asked)
                 try:
                     extents = self._waiting()
                 except QueueUnreachable as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,13 @@ from types import TracebackType
 
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.result import DrainProgress
+from twinbus.spark.drain.shard import ShardReport
 from twinbus.spark.queue_browser import LoopThread
 from twinbus.syphon.control import SHOWN_MAX, SyphonFacts
 from twinbus.syphon.control_socket import SyphonControls
 from twinbus.syphon.pace import Keep, PaceChange, RunState
 
+SUMS = ("moved_bytes", "refused", "expired", "repeated", "in_doubt")
 WAIT_S = 0.5
 """How long a wait lasts at most, so that signals get through."""
 
@@ -37,6 +40,8 @@ class DrainSteering:
         self._secondary = secondary
         self._state = RunState.RUNNING
         self._was_told = False
+        self._sums = Counter(dict.fromkeys(SUMS, 0))
+        """Of the tasks that have ended."""
         self.is_first_over = False
         """Whether the number of messages is moved after which to ask."""
         self._progress = DrainProgress(0, 0, 0, 0, 0.0, 0.0)
@@ -73,7 +78,7 @@ class DrainSteering:
 
     def facts(self) -> SyphonFacts:
         with self._is_changed:
-            options, progress, state = self.options, self._progress, self._state
+            options, progress, state, sums = self.options, self._progress, self._state, dict(self._sums)
         is_paused = state is not RunState.RUNNING
         left_s = progress.left / progress.rate if progress.rate > 0 and not is_paused else None
         return SyphonFacts(
@@ -84,7 +89,6 @@ class DrainSteering:
             is_paused=is_paused,
             seconds=progress.seconds,
             moved=progress.gone,
-            moved_bytes=0,
             rate=progress.rate,
             rate_limit=options.rate,
             first_left=0 if self.is_first_over else options.first,
@@ -93,12 +97,13 @@ class DrainSteering:
             seconds_left=left_s,
             oldest_age_s=None,
             held=0,
-            refused=0,
-            expired=0,
-            repeated=0,
-            in_doubt=0,
             outside=0,
             processes=progress.tasks,
+            moved_bytes=sums["moved_bytes"],
+            refused=sums["refused"],
+            expired=sums["expired"],
+            repeated=sums["repeated"],
+            in_doubt=sums["in_doubt"],
         )
 
     # --- for the driver ---
@@ -119,9 +124,12 @@ class DrainSteering:
                 self._signal.unlink(missing_ok=True)
             return self.options
 
-    def moved(self, count: int, asked: DrainOptions) -> None:
-        """A round with these options has moved so many."""
+    def round_ended(self, reports: Sequence[ShardReport], asked: DrainOptions) -> None:
+        """A round with these options has ended so."""
+        count = sum(report.moved for report in reports)
         with self._is_changed:
+            for name in SUMS:
+                self._sums[name] += sum(getattr(report, name) for report in reports)
             self._moved += count if asked.rate == self.options.rate else 0
             first = self.options.first
             if first is not None and asked.first == first:

@@ -15,7 +15,7 @@ ELASTIC_TASKS_MAX = 64
 """Where executors come as they are needed and nobody has said how many: every task has two connections."""
 ELASTIC_SHARE = 20_000
 """Messages for which one more executor may be asked for: it takes some seconds to come."""
-COUNTED_MAX = 100_000
+COUNTED = 100_000
 Setting = Callable[[str], str | None]
 
 
@@ -39,16 +39,15 @@ def elastic_tasks(setting: Setting) -> int | None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks the executors that have come run at a time, about; one is waited for.
-
-    Spark cuts a range into as many partitions. That can be asked without a Spark context, so with Connect too.
-    """
+    """How many tasks the executors that have come run at a time, about. On a cluster the first one is waited for."""
     with spark_errors():
-        if is_local(spark) and not is_connect(spark):
+        if not is_local(spark):
+            spark.range(1).count()
+        if not is_connect(spark):
             return int(spark.sparkContext.defaultParallelism)
-        spark.range(1).count()
-        numbers = spark.range(COUNTED_MAX).selectExpr("spark_partition_id() AS part").distinct()
-        return max(1, numbers.count())
+        # Connect has no context to ask. But Spark cuts a range into as many parts.
+        (row,) = spark.range(COUNTED).selectExpr("max(spark_partition_id()) + 1 AS parts").collect()
+        return int(row["parts"])
 
 
 def is_local(spark: SparkSession) -> bool:
