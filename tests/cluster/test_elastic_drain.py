@@ -30,7 +30,7 @@ ELASTIC = {
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.initialExecutors": "0",
     "spark.dynamicAllocation.maxExecutors": str(WORKERS),
-    "spark.dynamicAllocation.schedulerBacklogTimeout": "200ms",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     "spark.executor.cores": str(CORES),
 }
 
@@ -57,7 +57,8 @@ def arrived_at(primary: Served) -> Counter[str]:
 
 def killed_in_the_middle(drain: Drain, primary: Served, cluster: SparkCluster) -> tuple[str, int]:
     """What the drain said when it had ended well, and how many executors had come before two were killed."""
-    until(lambda: len(cluster.processes(EXECUTOR)) == WORKERS, "all executors have come")
+    until(lambda: len(cluster.processes(EXECUTOR)) == WORKERS or drain.process.poll() is not None, "all have come")
+    assert drain.process.poll() is None, drain.ended()
     until(lambda: bool(arrived_at(primary)), "something is home")
     victims = sorted(cluster.processes(EXECUTOR))[:2]
     for pid in victims:

@@ -16,8 +16,8 @@ SPARK_START_MESSAGES = 300_000
 """What one syphon brings home while Spark starts, at the rate of `make bench`."""
 SMALL = "take twinbus syphon --until-empty: one process has so few home before Spark has started"
 LOCAL = (
-    "take twinbus syphon --until-empty --processes {cores}: on one machine tasks do the same as syphons, and Spark "
-    "takes cores for itself"
+    "take twinbus syphon --until-empty, and --processes if cores are idle while it runs: on one machine tasks do the "
+    "same as syphons, and Spark takes cores for itself"
 )
 NARROW = "take twinbus syphon --until-empty: one task does what one syphon does"
 WIDE = "take the drain if the namespaces accept more than one process sends: measure a round before you rely on it"
@@ -52,13 +52,13 @@ def plan_drain(spark: SparkSession, options: DrainOptions) -> DrainPlan:
     width = options.tasks or width_of(spark, waiting)
     shards = shards_of(depths, options, width)
     tasks = [(shard.number, shard.queues, shard.rate) for shard in shards]
-    return DrainPlan(waiting, len(depths), tasks, width, advice(waiting, len(shards), width, is_local=is_local(spark)))
+    return DrainPlan(waiting, len(depths), tasks, width, advice(waiting, len(shards), is_local=is_local(spark)))
 
 
-def advice(waiting: int, tasks: int, width: int, *, is_local: bool) -> str:
+def advice(waiting: int, tasks: int, *, is_local: bool) -> str:
     """Which of the two to take, in one line."""
     if waiting <= SPARK_START_MESSAGES:
         return SMALL
     if tasks <= 1:
         return NARROW
-    return LOCAL.format(cores=width) if is_local else WIDE
+    return LOCAL if is_local else WIDE
