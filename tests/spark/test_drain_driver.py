@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,14 @@ from typing import Any
 
 import pytest
 from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
+from json_rules import broken_rules
 from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to
 
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.cli.commands.drain import _once
-from twinbus.cli.drain_output import DrainLines
+from twinbus.cli.drain_output import DrainJsonLines, DrainLines
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
@@ -28,6 +30,7 @@ from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
 from twinbus.spark.drain.drain import drain
+from twinbus.spark.drain.forecast import plan_drain
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.result import DrainResult
@@ -397,3 +400,24 @@ def test_reports_of_a_drain_of_days_take_no_more_room_than_those_of_minutes() ->
         assert number < 999 or len(done.reports) <= 8
     assert done.count("moved") == 8_000
     assert done.as_dict()["executors"] == {f"host:{each}": 2_000 for each in range(4)}
+
+
+def test_a_plan_says_what_tasks_would_do_and_takes_nothing(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 1_200))
+    put(backlog, 1, backlog_messages_for("orders", 300))
+    found = plan_drain(NO_SPARK, backlog.options(tasks=2, rate=400.0))
+    DrainLines().plan(found)
+    shown = capsys.readouterr().out
+    assert "about 1,500 messages wait in 2 backlog queues" in shown
+    assert [line.split() for line in shown.splitlines() if "200/s" in line] == [
+        ["0", "0", "200/s"],
+        ["1", "0,", "1", "200/s"],
+    ]
+    assert "take twinbus syphon --until-empty" in shown
+    DrainJsonLines().plan(found)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["waiting"], said["tasks"][0]["limit_per_s"]) == (1_500, 200)
+    assert list(broken_rules(said)) == []
+    assert len(ids_in(backlog.secondary, backlog.path(0))) == 1_200
