@@ -14,6 +14,7 @@ from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.reading_processes import whereabouts
 from twinbus.spark.compaction.steps import STEP_DDL
 from twinbus.spark.jobs.spark_files import spark_files
+from twinbus.spark.session import is_connect
 from twinbus.spark.transforms.steps import with_namespace
 from twinbus.storage import Folder, open_folder
 
@@ -48,7 +49,10 @@ def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Folder) 
                 done = compact(msgspec.json.decode(asked_for, type=Chunk), open_folder(into))
                 yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
 
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
+    if is_connect(spark):  # it has no context to make partitions with
+        frame = spark.createDataFrame(asked, "chunk BINARY").repartition(len(asked))
+    else:
+        frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
     for row in frame.mapInArrow(read, "read BINARY").collect():
         yield msgspec.json.decode(bytes(row["read"]), type=ChunkResult)
 
