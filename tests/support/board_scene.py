@@ -29,11 +29,11 @@ class BoardInMemory:
         self.peeks = 0
         self.shown = 0
 
-    def post(self, what: ProcessReport | bytes, at: float, signature: str = "") -> None:
+    def post(self, what: ProcessReport | bytes, at: float) -> None:
         """`at`: seconds on the secondary's clock since the test began."""
         body = what if isinstance(what, bytes) else encode_report(what)
         enqueued_ms = int((THERE_S + at) * 1000)
-        self.posts.append(PostedReport(len(self.posts) + 1, enqueued_ms, body, len(body) + 200, signature))
+        self.posts.append(PostedReport(len(self.posts) + 1, enqueued_ms, body, len(body) + 200))
 
     def answer(self, ask: BoardPeek) -> Sequence[PostedReport]:
         self.peeks += 1

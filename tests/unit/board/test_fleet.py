@@ -154,3 +154,24 @@ def test_lengths_of_time_go_on_with_the_age_of_the_report():
     fleet = watcher.fleet(10, looks=False)
     assert fleet.entities()[0].longest_s == pytest.approx(40.0)
     assert fleet.as_dict()["processes"][0]["entities"][0]["for_s"] == pytest.approx(40.0)
+
+
+def test_a_reader_that_sees_reports_arrive_does_not_doubt_them_for_its_own_clock():
+    board = BoardInMemory()
+    board.post(report("a"), 0)
+    watcher = Watcher(board, skew_s=7200)
+    assert watcher.fleet(1).verdict is FleetVerdict.UNKNOWN
+    board.post(report("a", 2), 10)
+    assert watcher.fleet(11).verdict is FleetVerdict.HEALTHY
+    assert watcher.fleet(80).verdict is FleetVerdict.HEALTHY
+    assert watcher.fleet(220).verdict is FleetVerdict.UNKNOWN
+
+
+def test_a_made_up_number_hides_a_process_until_that_report_is_over_and_no_longer():
+    board = BoardInMemory()
+    watcher = Watcher(board)
+    board.post(report("a", 10**9), 0)
+    board.post(report("a", 7, entities=(failed_over(),)), 1)
+    assert watcher.fleet(2).verdict is FleetVerdict.HEALTHY
+    board.post(report("a", 8, entities=(failed_over(),)), LIFE_S + 1)
+    assert watcher.fleet(LIFE_S + 2).verdict is FleetVerdict.FAILED_OVER

@@ -66,6 +66,14 @@ def test_each_failure_says_what_it_proves(ability, failure, works):
     assert verdict(ability, failure) is works
 
 
+def test_a_wrong_name_is_no_trouble_of_the_primary_and_an_entity_that_vanishes_is():
+    abilities, gone = Abilities(), Failure(FailureKind.NOT_FOUND, "gone")
+    assert abilities.tried("ordres", Ability.RECEIVE, 1, gone) == []
+    assert abilities.records == ()
+    abilities.tried("orders", Ability.RECEIVE, 2, None)
+    assert names(abilities.tried("orders", Ability.RECEIVE, 3, gone)) == ["receive_failed"]
+
+
 FAILURES = st.sampled_from([None, INTERNAL, LOST, SILENT, SLOW_LINK, Failure(FailureKind.BUSY, "busy")])
 
 
