@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from board_scene import failed_over, report
@@ -18,6 +20,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.testing import LocalNamespace
 
 BOARD = board_path("contoso")
+SETTINGS: dict[str, Any] = dict(BOARD_SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def place(secondary: LocalNamespace) -> Iterator[Namespace]:
     """The secondary with an empty board."""
     namespace = Namespace.from_connection_string(secondary.connection_string)
     with namespace.admin_client() as admin:
-        admin.create_queue(BOARD, **BOARD_SETTINGS)
+        admin.create_queue(BOARD, **SETTINGS)
         yield namespace
         admin.delete_queue(BOARD)
 
@@ -84,7 +87,7 @@ async def test_the_official_client_reads_reports_by_peeking(place: Namespace) ->
             (message,) = await receiver.peek_messages(10)
     said = decode_report(b"".join(message.body))
     assert (said.instance, said.number, said.host) == ("a", 1, "host-a")
-    assert message.time_to_live.total_seconds() == 300
+    assert message.time_to_live == timedelta(minutes=5)
 
 
 async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: LocalNamespace) -> None:
@@ -96,7 +99,7 @@ async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: 
             while not posting.troubles:
                 await asyncio.sleep(0.01)
         with namespace.admin_client() as admin:
-            admin.create_queue(BOARD, **BOARD_SETTINGS)
+            admin.create_queue(BOARD, **SETTINGS)
             fleet = await look_until(reader, lambda fleet: len(fleet.processes) == 1)
             admin.delete_queue(BOARD)
     assert "not found" in (posting.troubles[0] or "")
@@ -106,7 +109,7 @@ async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: 
 def test_a_key_without_listen_and_a_secondary_that_is_away_leave_the_fleet_unknown(secondary: LocalNamespace) -> None:
     sender = Namespace.from_connection_string(secondary.connection_string_for("sender"))
     with Namespace.from_connection_string(secondary.connection_string).admin_client() as admin:
-        admin.create_queue(BOARD, **BOARD_SETTINGS)
+        admin.create_queue(BOARD, **SETTINGS)
         refused = read_board(sender.dial(5.0), "contoso")
         admin.delete_queue(BOARD)
     assert (refused.has_board, refused.verdict) == (None, FleetVerdict.UNKNOWN)
@@ -118,5 +121,5 @@ def test_a_key_without_listen_and_a_secondary_that_is_away_leave_the_fleet_unkno
 
 
 def test_reports_are_gone_after_their_time(place: Namespace) -> None:
-    assert place.admin_client().get_queue(BOARD).default_message_time_to_live.total_seconds() == 300
+    assert place.admin_client().get_queue(BOARD).default_message_time_to_live == timedelta(minutes=5)
     wait_until(lambda: read_board(place.dial(5.0), "contoso").has_board is True)

@@ -18,7 +18,8 @@ def report(instance: str = "a", number: int = 1, **facts: Any) -> ProcessReport:
 
 
 def failed_over(entity: str = "orders", **facts: Any) -> EntityFinding:
-    return EntityFinding(entity=entity, state=ReportedState.FAILED_OVER, **{"for_s": 5.0, "reason": "down"} | facts)
+    usual: dict[str, Any] = {"for_s": 5.0, "reason": "down"}
+    return EntityFinding(entity=entity, state=ReportedState.FAILED_OVER, **usual | facts)
 
 
 class BoardInMemory:
