@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from twinbus.board.poster import BoardPoster
 from twinbus.board.queue import BOARD_SETTINGS, board_path
 from twinbus.board.reader import BoardReader, read_board
 from twinbus.board.report import ProcessReport, decode_report
+from twinbus.board.schedule import CLEAR_EVERY_S
 from twinbus.client.namespace import Namespace
 from twinbus.testing import LocalNamespace
 
@@ -123,3 +125,58 @@ def test_a_key_without_listen_and_a_secondary_that_is_away_leave_the_fleet_unkno
 def test_reports_are_gone_after_their_time(place: Namespace) -> None:
     assert place.admin_client().get_queue(BOARD).default_message_time_to_live == timedelta(minutes=5)
     wait_until(lambda: read_board(place.dial(5.0), "contoso").has_board is True)
+
+
+class Counting:
+    """What the board has cost."""
+
+    def __init__(self) -> None:
+        self.posts = self.peeks = self.clearings = 0
+
+    def posted(self, _path: str, _size: int) -> None:
+        self.posts += 1
+
+    def peeked(self, _path: str, _messages: object) -> None:
+        self.peeks += 1
+
+    def cleared(self, _path: str) -> None:
+        self.clearings += 1
+
+
+@pytest.mark.parametrize(("ahead_s", "clearings"), [(0.0, 0), (400.0, 1)])
+async def test_who_clears_receives_only_if_the_first_report_is_over_and_gives_back_what_is_not(
+    place: Namespace, ahead_s: float, clearings: int
+) -> None:
+    """By its own clock: one that is wrong costs an operation, and no report."""
+    counts, shift = Counting(), 0.0
+    poster = BoardPoster(
+        place.dial(5.0),
+        "contoso",
+        "a",
+        report,
+        clears=True,
+        counts=counts,
+        clock=lambda: time.monotonic() + shift,
+        wall_clock=lambda: time.time() + ahead_s,
+        chance=lambda: 0.0,
+    )
+    task = asyncio.create_task(poster.run())
+    async with asyncio.timeout(30), BoardReader(place.dial(5.0), "contoso") as reader:
+        while not counts.posts:
+            await asyncio.sleep(0.01)
+        shift = CLEAR_EVERY_S  # the next report and the clearing are due now
+        poster.wake()
+        while not counts.peeks:
+            await asyncio.sleep(0.01)
+        while counts.posts < 2 or counts.clearings < clearings:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert counts.clearings == clearings
+        fleet = await look_until(reader, lambda fleet: fleet.processes[0].report.number >= 2)
+        assert len(fleet.processes) == 1
+    with place.admin_client() as admin:
+        numbers = admin.get_queue_runtime_properties(BOARD)
+        assert numbers.active_message_count == counts.posts, "what was received has been given back"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await poster.end()
