@@ -50,8 +50,7 @@ class Posting:
     async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self.poster.last_word()
-        await self.poster.close()
+        await self.poster.end()
 
 
 async def look_until(reader: BoardReader, is_enough: Callable[[Fleet], bool]) -> Fleet:

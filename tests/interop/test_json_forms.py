@@ -35,7 +35,7 @@ ELSEWHERE = {
 """Commands that take long: their documents are checked where those are made anyway."""
 
 WALK = [
-    "pair --queues 2",
+    "pair --queues 2 --board",
     "pair --role sender --entity orders --queues 2",
     "send orders hi --straight --ttl 1h",
     "send orders later --straight --schedule 1h",
@@ -45,7 +45,7 @@ WALK = [
     "fault clear --all --data bus --namespace contoso",
     "status --queues 2 --again-after 200ms --sessions",
     "syphon --dry-run --queues 2",
-    "syphon --until-empty --queues 2 --ledger ledger",
+    "syphon --until-empty --queues 2 --ledger ledger --board",
     "syphon quarantine list --queues 2",
     "syphon quarantine show 0/1 --queues 2",
     "syphon quarantine redrive --all --queues 2",

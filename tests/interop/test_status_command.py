@@ -182,7 +182,9 @@ def test_an_entity_that_is_named_and_does_not_exist_fails(spaces: NamespacePair,
 
 def test_wrong_words_are_wrong_arguments(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status", "--check", "sends"]) == 2
-    assert "--check takes sending, receiving, managing, failover, backlog, got 'sends'" in capsys.readouterr().err
+    assert (
+        "--check takes sending, receiving, managing, failover, backlog, fleet, got 'sends'" in capsys.readouterr().err
+    )
     assert run(["status", "--watch", "--every", "1m"]) == 2
     assert "--every must be from 1s to 25s" in capsys.readouterr().err
 

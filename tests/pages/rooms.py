@@ -50,21 +50,29 @@ ROOMS = (
     Room(
         "client.core",
         "flows, the effects of the pairing core, the state of a client",
-        "amqp client ledger pairing spool syphon transport",
+        "amqp board client ledger pairing spool syphon transport",
     ),
     Room("client.core.asks", "what a flow asks for, and the answers", "pairing", is_pure=True),
     Room("client.core.flows", "conversations, each written once", "client.core pairing", is_pure=True),
     Room("client.core.send_record", "what one send came to", "pairing", is_pure=True),
     Room("client.sdk", "the official SDK: its private parts, messages, deadlines", "amqp client pairing"),
     Room("client.setup", "what must exist before the first outage", "client pairing"),
-    Room("client.setup.plan", "what is to be prepared", "pairing", is_pure=True),
+    Room("client.setup.plan", "what is to be prepared", "board.queue pairing", is_pure=True),
     Room("client.setup.findings", "what was found, in words", "client.setup pairing units", is_pure=True),
     Room("client.setup.preparation", "how a pair is prepared", "client.setup pairing", is_pure=True),
     Room("client.setup.queue_settings", "settings that can cost messages", "units", is_pure=True),
-    Room("client.reporting", "status, events, metrics, ledger records", "amqp client ledger pairing plain_text units"),
-    Room("client.inspection", "a pair seen from outside", "amqp client ledger pairing syphon transport"),
-    Room("client.aio", "the client for asyncio", "client pairing syphon"),
-    Room("client.sync", "the client for threads", "client pairing syphon"),
+    Room(
+        "client.reporting",
+        "status, events, metrics, ledger records",
+        "amqp board client ledger pairing plain_text units",
+    ),
+    Room(
+        "client.inspection",
+        "a pair seen from outside",
+        "amqp board client ledger pairing plain_text syphon transport units",
+    ),
+    Room("client.aio", "the client for asyncio", "board client pairing syphon"),
+    Room("client.sync", "the client for threads", "board client pairing syphon"),
     Room("client.native", "links of our own engine for a pair", "amqp client pairing transport"),
     Room(
         "client.native.window",
@@ -130,7 +138,7 @@ ROOMS = (
     Room(
         "broker.ops",
         "metrics, the control socket, dumps, backups, ledger events",
-        "twinbus amqp broker control_client control_server ledger own_files pairing.backlog_queues units",
+        "twinbus amqp board.queue broker control_client control_server ledger own_files pairing.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
@@ -163,13 +171,13 @@ ROOMS = (
         is_pure=True,
     ),
     Room("ledger", "events, segments, gaps", "own_files ranges storage units"),
-    Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
+    Room("cost", "prices, operations, bills", "board ledger units", is_pure=True),
     # pairing for any language
     Room(
         "proxy",
         "a Service Bus endpoint in front of a pair",
         (
-            "twinbus amqp broker client connection_string control_server ledger options pairing "
+            "twinbus amqp board.report broker client connection_string control_server ledger options pairing "
             "plain_text proxy transport"
         ),
     ),
@@ -240,6 +248,18 @@ ROOMS = (
     Room("drill.measures", "events in, numbers and limits out", "units", is_pure=True),
     Room("demo", "an outage on this machine, played", "twinbus client control_client cost local_register spark"),
     Room("testing", "namespaces for tests", "broker limit_names options"),
+    Room(
+        "console",
+        "a web page for operators, live",
+        (
+            "twinbus board broker.limits broker.net cli.proxy_view cli.spool_view client control_client cost drill "
+            "ledger messages own_files pairing plain_text syphon transport units"
+        ),
+    ),
+    Room("console.access", "who is let in", is_pure=True),
+    Room("console.advice", "what an operator is told", "units", is_pure=True),
+    Room("console.delta", "what of the state is new to a page", is_pure=True),
+    Room("console.sections", "what the page shows, as rows", "board client.inspection cost", is_pure=True),
     Room("cli", "commands, and what people see", "*"),
     Room("twinbus", "public names", "client pairing"),
     Room("__main__", "`python -m twinbus`", "cli"),

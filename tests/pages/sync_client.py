@@ -9,8 +9,8 @@ Words are replaced, and ruff puts imports in order. Three comments direct it:
     # sync: self._taken_by = caller()                   only the sync file has this line
     self._lock.release()  # aio only                    only the aio file has this line
 
-What really differs between threads and tasks (`concurrency`, `links`, `timers`, `syphon_runner`) is written by hand in
-both folders, with the same names.
+What really differs between threads and tasks (`concurrency`, `links`, `timers`, `board_runner`, `syphon_runner`) is
+written by hand in both folders, with the same names.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ConsoleProcess:
         self.entrance = ""
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "twinbus", "console", "--listen", str(self.port), "--json", *self._options]
+        command = [sys.executable, "-m", "twinbus", "console", "--port", str(self.port), "--json", *self._options]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, cwd=self._folder, env=self._environment
         )

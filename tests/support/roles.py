@@ -24,9 +24,9 @@ _ADD_KEY = re.compile(r'^ *add_key "\$(PRIMARY|SECONDARY)_GROUP" "\$\1" (\S+) (.
 def emitted_rules(side: str) -> list[str]:
     """The keys of one side, as `twinbus serve --rule` takes them."""
     script = emit("cli", ProvisioningRequest("contoso", "backup", QUEUE_COUNT))
-    found = [(name, rights.split()) for where, name, rights in _ADD_KEY.findall(script) if where == side.upper()]
-    assert found, "the script makes keys"
-    return [f"{name}:{'+'.join(rights)}" for name, rights in found]
+    found = {name: rights.split() for where, name, rights in _ADD_KEY.findall(script) if where == side.upper()}
+    assert found, "the script makes keys"  # those for a pair with a board come first: the others hold
+    return [f"{name}:{'+'.join(rights)}" for name, rights in found.items()]
 
 
 @dataclass(frozen=True)

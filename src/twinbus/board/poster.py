@@ -17,7 +17,7 @@ from twinbus.amqp.outcomes import RELEASED
 from twinbus.board.message import encode_post
 from twinbus.board.queue import LIFE_S, board_path
 from twinbus.board.report import ProcessPhase, ProcessReport, encode_report
-from twinbus.board.schedule import PostSchedule, every_s
+from twinbus.board.schedule import CLEAR_EVERY_S, PostSchedule, every_s
 from twinbus.pairing.failure import Failure
 from twinbus.transport.annotations import enqueued_ms
 from twinbus.transport.connection import NamespaceConnection
@@ -31,10 +31,10 @@ from twinbus.transport.single_sender import SingleSender
 logger = logging.getLogger("twinbus.board")
 
 POSTER_NAME = "board"
+GATHER_S = 0.2
+"""Between a change and the look at it."""
 LAST_WORD_S = 1.0
 """How long closing waits for the report that says so."""
-CLEAR_EVERY_S = 300.0
-"""How often a process with Listen looks whether the service keeps what is over."""
 
 
 class PostedCounts(Protocol):
@@ -100,9 +100,12 @@ class BoardPoster:
         """Post when it is due, until cancelled."""
         while True:
             await self._wait()
-            report = self._report()
-            if self._woken.is_set():
+            is_woken = self._woken.is_set()
+            if is_woken:
+                await asyncio.sleep(GATHER_S)  # what comes thick and fast is looked at once
                 self._woken.clear()
+            report = self._report()
+            if is_woken:
                 self._schedule.changed(self._clock(), report.essence)
             if self._clock() >= self._schedule.due_at:
                 await self._post(report)
@@ -110,15 +113,15 @@ class BoardPoster:
                 self._clear_at = self._clock() + CLEAR_EVERY_S
                 await self._clear()
 
-    async def last_word(self, phase: ProcessPhase = ProcessPhase.CLOSED) -> None:
-        """Say that this process ends, if that can be said at once; when `run` has ended."""
-        if self._number and self._shared.current is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORD_S):
-                    await self._post(msgspec.structs.replace(self._report(), phase=phase))
-
-    async def close(self) -> None:
-        await self._shared.close()
+    async def end(self) -> None:
+        """Say that this process ends, if that can be said at once, and close; when `run` has ended."""
+        try:
+            if self._number and self._shared.current is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORD_S):
+                        await self._post(_last_word(self._report()))
+        finally:
+            await self._shared.close()
 
     async def _wait(self) -> None:
         until = min(self._schedule.due_at, self._clear_at) if self._clears else self._schedule.due_at
@@ -175,6 +178,11 @@ class BoardPoster:
             connection.flush()
         except ConnectionFailed as error:
             logger.debug("the board was not cleared: %s", error)
+
+
+def _last_word(report: ProcessReport) -> ProcessReport:
+    is_faulted = report.phase is ProcessPhase.FAULTED
+    return report if is_faulted else msgspec.structs.replace(report, phase=ProcessPhase.CLOSED)
 
 
 class ClearingLink(LinkHandler):

@@ -110,12 +110,14 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is failed over, suspect, held, spooled or waiting, as far as this process knows."""
+        """Whether nothing is failed over, suspect, held, spooled or waiting, as far as this process knows.
+
+        What it has once sent to the backlog does not count: whether that waits there is known by syphons and by looks.
+        """
         return (
             self.phase is ProcessPhase.PAIRED
             and not self.held
             and not self.spooled
-            and not self.sent_to_backlog
             and self.secondary_down_for_s is None
             and (self.syphon is None or not (self.syphon.left or self.syphon.destinations_down))
             and not any(count for state, count in self.left_out.items() if state is not ReportedState.HEALTHY)
@@ -132,7 +134,6 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
             tuple(sorted(self.left_out.items())),
             bool(self.held),
             bool(self.spooled),
-            bool(self.sent_to_backlog),
             self.secondary_down_for_s is not None,
             None if syphon is None else (syphon.state, frozenset(syphon.destinations_down)),
         )

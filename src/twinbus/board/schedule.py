@@ -10,6 +10,8 @@ EARLIER = 0.1
 """Reports come up to this share before their time, so that processes do not post in step and none comes late."""
 CHANGE_PAUSE_S, CHANGE_PAUSE_MAX_S = 1.0, 20.0
 """The shortest time between two reports; it doubles while every report follows a change, and starts anew after calm."""
+CLEAR_EVERY_S = 300.0
+"""How often a process with Listen looks whether the service keeps what is over."""
 RETRY_S, RETRY_MAX_S = 1.0, 20.0
 """After a report that could not be posted."""
 

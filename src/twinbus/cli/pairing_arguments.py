@@ -51,6 +51,7 @@ HELP: Mapping[str, str] = {
     "entities": "An entity that is known to exist: if it is not found, that is an outage. Repeat for more.",
     "ledger": "The ledger in which everything is recorded that happens to a message.",
     "spool": "The folder on the local disk for messages that neither namespace takes.  [default: such sends fail]",
+    "board": "The board of the pair: say there how this process is doing; twinbus status shows it.",
     "spool_max": "How many bytes of messages that folder may hold, for each process.",
 }
 """By option of the client."""

@@ -22,6 +22,7 @@ from twinbus.units import clock_time, rough_duration, size_text
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from twinbus.cli.fleet_view import FleetView
     from twinbus.cli.spool_view import SpoolView
     from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
     from twinbus.syphon.dry_run import DryRun
@@ -241,8 +242,10 @@ def _waiting(exactly: int | None, at_least: int | None) -> str:
 class StatusScreen:
     """On a terminal the screen is drawn anew with each look; in a pipe every look is printed, as JSON one a line."""
 
-    def __init__(self, checks: frozenset[Check], spools: SpoolView, *, as_json: bool, show_all: bool) -> None:
-        self._spools = spools
+    def __init__(
+        self, checks: frozenset[Check], views: tuple[SpoolView, FleetView], *, as_json: bool, show_all: bool
+    ) -> None:
+        self._spools, self._fleet = views
         self._checks, self._as_json, self._show_all = checks, as_json, show_all
         self._memory = EarlierLooks()
         self._live: Live | None = None
@@ -271,14 +274,20 @@ class StatusScreen:
     def show(self, seen: Inspection) -> None:
         self.last, spools, proxies = judge(seen, self._checks), self._spools, look_at_proxies()
         spools.look()
-        self.last = spools.judge(self.last, self._checks)
+        if Check.FLEET in self._checks:
+            self._fleet.look()
+        self.last = self._fleet.judge(spools.judge(self.last, self._checks), self._checks)
         if self._as_json:
-            more = {"proxies": [each.as_dict() for each in proxies], "spool": spools.as_dict()}
+            more: dict[str, object] = {
+                "fleet": self._fleet.as_dict(),
+                "proxies": [each.as_dict() for each in proxies],
+                "spool": spools.as_dict(),
+            }
             text = json_text(as_dict(seen, self.last, self._checks, self._memory) | more)
         else:
             at = datetime.fromtimestamp(seen.at, UTC)
             shown = report(seen, self.last, self._checks, self._memory, show_all=self._show_all)
-            more_tables = [spools.text(), proxies_table(proxies) if proxies else ""]
+            more_tables = [self._fleet.text(), spools.text(), proxies_table(proxies) if proxies else ""]
             shown = "\n\n".join([shown, *filter(None, more_tables)])
             text = f"{shown}\n\nlooked at {clock_time(at)} UTC; Ctrl-C ends\n"
         self._memory.note(seen)

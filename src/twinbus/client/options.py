@@ -51,7 +51,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "ttl": ("remaining", "restart"),
     "order": (None, "session"),
 }
-FLAGS = ("enable_syphon", "hold_sends", "create_backlog")
+FLAGS = ("enable_syphon", "hold_sends", "create_backlog", "board")
 
 ENTITY_NAME_LENGTH_MAX = 260
 NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"
@@ -165,6 +165,11 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     of its own. None: such a send raises `BothNamespacesUnavailable`."""
     spool_max: int | str = 1024**3
     """How many bytes of messages the spool of one process may hold, also as text, e.g. "2GB"."""
+
+    board: bool = False
+    """Whether this process says on the board how it is doing: a queue of the secondary that whoever may listen there
+    can read. A report a minute, and every 20 s while anything is failed over, held, spooled or waiting; no send waits
+    for it. Missing, it is created as backlog queues are."""
 
     def __post_init__(self) -> None:
         given: object = self.entities

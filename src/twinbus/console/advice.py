@@ -79,7 +79,11 @@ def _home(sections: Mapping[str, Facts]) -> dict[str, Any]:
     if any("paused" in row["state"] for row in syphons):
         return {"seconds": None, "word": "Paused", "text": "Not before somebody resumes the syphon."}
     if running or remote:
-        return {"seconds": None, "word": "Stuck", "text": "A syphon runs, and nothing moves: its entities are down, or it waits."}
+        return {
+            "seconds": None,
+            "word": "Stuck",
+            "text": "A syphon runs, and nothing moves: its entities are down, or it waits.",
+        }
     if backlog.get("syphon_seen"):
         return {"seconds": None, "text": "A syphon elsewhere is at work; how fast is not known."}
     return {"seconds": None, "word": "Not by itself", "text": "No syphon is running, as far as can be seen."}

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
+from twinbus.board.queue import LIFE_S
+from twinbus.board.schedule import BUSY_EVERY_S, CALM_EVERY_S, CLEAR_EVERY_S, EARLIER
 from twinbus.cost.bill import Alternative, Bill, Use, alternatives, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
@@ -25,6 +27,12 @@ PING_BYTES = 156
 """Of every ping: it is empty, and its ids have one length."""
 LOOK_REQUESTS = 2
 """A look lists the secondary's queues and their numbers; more than 100 queues take further pages."""
+REPORT_BYTES = 700
+"""About what a report on the board has, of a process with few entities."""
+POST_SHARE = 1 - EARLIER / 2
+"""Reports come a little before their time."""
+POSTS_PER_OUTAGE = 4
+"""Of each process, beside those that come by themselves: suspect, failed over, back, and the backlog empty."""
 SPREAD = 2.0
 """Senders choose their queue by chance: twice the even share is a safe size."""
 
@@ -47,6 +55,10 @@ class Usage:
     failover_s: float = 60.0
     look_s: float = 3600.0
     """Time between two looks of a process at the backlog."""
+    board: bool = False
+    """Whether all these processes report on the board."""
+    board_looks: int = 0
+    """In a month, by whoever reads it: each reads what the time to live has kept."""
 
     def __post_init__(self) -> None:
         problems = list(_problems(self))
@@ -99,6 +111,27 @@ class Usage:
         return self.syphons * HOURS_A_MONTH * 60 / SEARCH_MIN
 
     @property
+    def posts(self) -> float:
+        """Reports on the board in a month: one in a minute, three while anything is wrong, and one at each change."""
+        if not self.board:
+            return 0.0
+        wrong_s = self.failed_over_s * self.outages
+        calm_s = HOURS_A_MONTH * 3600 - wrong_s
+        by_time = calm_s / (CALM_EVERY_S * POST_SHARE) + wrong_s / (BUSY_EVERY_S * POST_SHARE)
+        return (self.clients + self.syphons) * (by_time + POSTS_PER_OUTAGE * self.outages)
+
+    @property
+    def board_clearings(self) -> float:
+        """Peeks in a month by which processes with a syphon see whether the service keeps reports that are over."""
+        return self.syphons * HOURS_A_MONTH * 3600 / CLEAR_EVERY_S if self.board else 0.0
+
+    @property
+    def board_reads(self) -> float:
+        """Reports in a month that are peeked at by looks: all of the last minutes."""
+        kept = self.posts * LIFE_S / (HOURS_A_MONTH * 3600)
+        return self.board_looks * (kept + 2) if self.board else 0.0
+
+    @property
     def idle_polls(self) -> float:
         """In a month: a long poll of 15 minutes for each queue and host."""
         return self.queues * self.syphons * HOURS_A_MONTH * 60 / POLL_MIN
@@ -106,7 +139,7 @@ class Usage:
 
 def _problems(usage: Usage) -> Iterator[str]:
     at_least = {"entities": 1, "size_bytes": 1, "clients": 1, "queues": 1, "syphons": 0, "rate": 0, "outages": 0}
-    at_least |= {"outage_s": 0, "failover_s": 0}
+    at_least |= {"outage_s": 0, "failover_s": 0, "board_looks": 0}
     for name, least in at_least.items():
         if not least <= getattr(usage, name) < float("inf"):
             yield f"{name} is at least {least}, got {getattr(usage, name)}"
@@ -136,8 +169,19 @@ def uses(usage: Usage) -> dict[Stage, Use]:
         Stage.LOOK: Use(
             0, 0, usage.looks * usage.queues + usage.watches, usage.watched * (detoured_size + DELIVERY_BYTES)
         ),
+        **_board_uses(usage),
         # One listing by each client and syphon when it starts, the queues that are made once, looks, and searches.
         Stage.MANAGE: Use(0, 0, usage.clients + usage.syphons + usage.queues + _requests(usage)),
+    }
+
+
+def _board_uses(usage: Usage) -> dict[Stage, Use]:
+    if not usage.board:
+        return {}
+    posts, peeks = usage.posts, usage.board_clearings + usage.board_reads
+    return {
+        Stage.BOARD: Use(0, posts, posts, posts * REPORT_BYTES),
+        Stage.BOARD_READ: Use(0, 0, peeks, peeks * (REPORT_BYTES + DELIVERY_BYTES)),
     }
 
 

@@ -37,12 +37,14 @@ class Stage(StrEnum):
     IDLE = "idle long polls"
     RENEW = "lock renewals"
     LOOK = "looks into the backlog"
+    BOARD = "reports on the board"
+    BOARD_READ = "looks at the board"
     MANAGE = "management"
 
 
 NOT_FROM_PAIRING = (Stage.SEND, Stage.RECEIVE, Stage.SETTLE)
 """What the application would pay without pairing too."""
-DEPARTING = (Stage.RECEIVE_BACKLOG, Stage.RECEIVE, Stage.LOOK)
+DEPARTING = (Stage.RECEIVE_BACKLOG, Stage.RECEIVE, Stage.LOOK, Stage.BOARD_READ)
 """Where bytes leave a namespace."""
 
 
@@ -69,6 +71,9 @@ _STAGES: dict[Kind, Stage] = {
     Kind.QUEUE_CHECKED: Stage.MANAGE,
     Kind.QUEUE_CREATED: Stage.MANAGE,
     Kind.PEEKED: Stage.LOOK,
+    Kind.BOARD_POSTED: Stage.BOARD,
+    Kind.BOARD_PEEKED: Stage.BOARD_READ,
+    Kind.BOARD_CLEARED: Stage.BOARD,
     Kind.LONG_POLL: Stage.IDLE,
     Kind.RECEIVED_FROM_BACKLOG: Stage.RECEIVE_BACKLOG,
     Kind.SENT_HOME: Stage.SEND_HOME,
@@ -91,7 +96,7 @@ CARRIES: tuple[Operation, ...] = (*MOVES, "peek")
 def _charge(kind: Kind, stage: Stage) -> Charge:
     operation = FACTS[kind].operation
     carries = operation in CARRIES
-    has_body = carries and kind not in (Kind.PING, Kind.LONG_POLL)
+    has_body = carries and kind not in (Kind.PING, Kind.LONG_POLL, Kind.BOARD_CLEARED)
     return Charge(kind, stage, by_size=has_body, in_documents=operation in MOVES, carries=carries)
 
 

@@ -38,6 +38,9 @@ class Kind(StrEnum):
     QUEUE_CHECKED = "queue_checked"
     QUEUE_CREATED = "queue_created"
     PEEKED = "peeked"
+    BOARD_POSTED = "board_posted"
+    BOARD_PEEKED = "board_peeked"
+    BOARD_CLEARED = "board_cleared"
 
     LONG_POLL = "long_poll"
     RECEIVED_FROM_BACKLOG = "received_from_backlog"
@@ -195,12 +198,32 @@ FACTS: dict[Kind, Facts] = {
         ("namespace", "count"),
         "manage",
     ),
-    Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", ("namespace", "queue", "count"), "manage"),
+    Kind.QUEUE_CREATED: Facts(
+        ("client",), "A backlog queue, or the board, was created.", ("namespace", "queue", "count"), "manage"
+    ),
     Kind.PEEKED: Facts(
         ("client", "syphon"),
         "Backlog queues were peeked: `count` messages, or one for a peek that found none.",
         ("namespace", "count"),
         "peek",
+    ),
+    Kind.BOARD_POSTED: Facts(
+        ("client", "syphon"),
+        "A report was stored on the board, with `bytes`.",
+        ("namespace", "count"),
+        "send",
+    ),
+    Kind.BOARD_PEEKED: Facts(
+        ("client", "syphon"),
+        "The board was peeked: `count` reports, or one for a peek that found none.",
+        ("namespace", "count"),
+        "peek",
+    ),
+    Kind.BOARD_CLEARED: Facts(
+        ("client", "syphon"),
+        "One message of the board was asked for, so that the service removes reports that are over.",
+        ("namespace", "count"),
+        "receive",
     ),
     Kind.LONG_POLL: Facts(
         ("syphon", "namespace"),

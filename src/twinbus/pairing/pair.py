@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Literal
 
+from twinbus.pairing.abilities import Abilities, Ability
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
 from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
-from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded
+from twinbus.pairing.events import Event, LinkOpened, PingSucceeded, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
 from twinbus.pairing.receipt import NamespaceSide
@@ -34,6 +35,7 @@ class Pair:
         self.rotation = Rotation((), rules.probation_s)
         self.secondary = Secondary(rules.attempt_s)
         self._classifier = classifier
+        self.abilities = Abilities()
         self.is_spool_full = False
         """The spool took nothing of what was last put there."""
         self.drops_pings: bool | None = None
@@ -98,6 +100,8 @@ class Pair:
         """Something happened to an entity."""
         was = entity.side
         self.order(entity, *entity.feed(event))
+        if isinstance(event, SendSucceeded | PingSucceeded | LinkOpened):
+            self.met_primary(event.at, None)
         if was is NamespaceSide.BACKLOG and entity.side is NamespaceSide.PRIMARY:
             entity.is_spooling = False
             self.order(None, *self.secondary.rouse(entity.path))
@@ -143,6 +147,7 @@ class Pair:
     def send_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
         """A send to the primary used up its schedule, and its class was *down*."""
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
+        self.met_primary(at, failure)
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
 
     def doubted(
@@ -163,6 +168,16 @@ class Pair:
             details["queue"] = queue
         text = f"{failure.kind.value}: {failure.text}"
         self.order(entity, ReportEvent("in_doubt", text, details, sizes=tuple(sizes)))
+
+    # --- what else the primary can do ---
+
+    def met_primary(self, at: float, failure: Failure | None) -> None:
+        """The primary was asked for something; None: and has answered."""
+        self.order(None, *self.abilities.met(at, failure))
+
+    def tried(self, path: str, ability: Ability, at: float, failure: Failure | None) -> None:
+        """An entity or subscription of the primary was received from, or managed."""
+        self.order(None, *self.abilities.tried(path, ability, at, failure))
 
     # --- backlog queues ---
 

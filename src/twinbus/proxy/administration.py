@@ -30,6 +30,7 @@ from twinbus.broker.auth.authority import Authority
 from twinbus.client.credentials import Credential, token_source
 from twinbus.client.namespace import AdminAccess, Namespace
 from twinbus.errors import ArgumentError, NamespaceError, TwinbusError
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.plain_text import on_one_line, without_keys
 from twinbus.proxy.admin_documents import (
     Hosts,
@@ -41,6 +42,7 @@ from twinbus.proxy.admin_documents import (
 )
 from twinbus.proxy.atom_places import Address
 from twinbus.transport.dial import JWT, CbsToken
+from twinbus.transport.failures import unreachable
 
 logger = logging.getLogger("twinbus.proxy")
 
@@ -73,16 +75,18 @@ def make_administration(
     authority: Authority,
     clock: Callable[[], int],
     count: Callable[[str, int], None],
+    tried: Callable[[str, Failure | None], None] = lambda _path, _failure: None,
     *,
     connect_s: float = 5.0,
     answer_s: float = ANSWER_S,
 ) -> web.Application:
     """The administration of the primary at every address, for an `Endpoint`.
 
-    `count` takes each request: the path of its entity, in lower case, and its size.
+    `count` takes each request: the path of its entity, in lower case, and its size; `tried`, whether the primary has
+    answered it.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)  # the HTTP server reads bodies and refuses larger ones
-    relay = AdministrationRelay(primary, AdminAuthorization(authority, clock), count, connect_s, answer_s)
+    relay = AdministrationRelay(primary, AdminAuthorization(authority, clock), count, tried, connect_s, answer_s)
     app[REFUSE] = relay.authorization.refuse
     app.router.add_route("*", "/{path:.*}", relay.serve)
     app.cleanup_ctx.append(relay.run)
@@ -116,12 +120,14 @@ class AdministrationRelay:
         primary: Namespace,
         authorization: AdminAuthorization,
         count: Callable[[str, int], None],
+        tried: Callable[[str, Failure | None], None],
         connect_s: float,
         answer_s: float,
     ) -> None:
         self.authorization = authorization
         self._primary = primary
         self._count = count
+        self._tried = tried
         self._connect_s = connect_s
         self._answer_s = answer_s
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -232,11 +238,14 @@ class AdministrationRelay:
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s, sock_connect=self._connect_s),
             ) as response:
                 said = await _read_whole(response)
+                self._tried(path.entity, _failure_of(response.status))
                 return PrimaryAnswer(response.status, response.headers, said)
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError, aiohttp.ServerTimeoutError) as error:
             self._access = None  # certificates may have changed
+            self._tried(path.entity, unreachable(OSError(_reason(error))))
             raise RelayFailed(503, 50300, f"{self._name} cannot be reached: {_reason(error)}") from None
         except (aiohttp.ClientError, OSError) as error:
+            self._tried(path.entity, unreachable(OSError(_reason(error))))
             text = f"{self._name} was lost before it answered ({_reason(error)}); check the entity before you try again"
             raise RelayFailed(504, 50400, text) from None
 
@@ -278,6 +287,11 @@ class AdministrationRelay:
 
 class _WasSent(aiohttp.ClientError):
     """The connection was lost after the request had been sent."""
+
+
+def _failure_of(status: int) -> Failure | None:
+    """Why an answer with this status shows that nothing can be managed; None: it does not."""
+    return None if status < 500 else Failure(FailureKind.INTERNAL, f"the administration answered with {status}")
 
 
 def _send_once() -> aiohttp.TraceConfig:

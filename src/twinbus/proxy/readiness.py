@@ -24,6 +24,9 @@ def readiness(status: Status) -> Readiness:
     failed = [entity for entity in status.entities if entity.state is EntityState.FAILED_OVER]
     reasons = [f"{entity.entity} is failed over: {entity.reason}" for entity in failed]
     reasons += [f"{each.entity} fails: {each.reason}" for each in status.entities if each.state is EntityState.SUSPECT]
+    reasons += [
+        f"cannot {each.ability.value} {each.path}: {each.reason}" for each in status.abilities if not each.works
+    ]
     reasons += [away] if away else []
     if spool is not None:
         reasons += [f"the spool {spool.folder} takes nothing: {spool.reason}"] if spool.reason else []

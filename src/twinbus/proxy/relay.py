@@ -51,11 +51,13 @@ class Relay:
         upstream: Upstream,
         notify: Callable[[ReceiverNotice], None],
         observer: SettlementObserver | None = None,
+        tried: Callable[[str, Failure | None], None] = lambda _path, _failure: None,
     ) -> None:
-        """`notify` takes deliveries, and what else receivers have to know."""
+        """`notify` takes deliveries, and what else receivers have to know; `tried` every attempt to receive."""
         self._upstream = upstream
         self._notify = notify
         self._observer = observer
+        self._tried = tried
         self._requested = None if observer is None else RequestedMessages(observer)
         self._receivers: dict[int, RelayedReceiver] = {}
         self._paused: dict[int, set[int]] = {}
@@ -106,10 +108,11 @@ class Relay:
             return
         relayed = RelayedReceiver(receiver, terms, self._upstream, self._notify, self._observer, self._requested)
         self._receivers[receiver] = relayed
-        relayed.on_lost = partial(self._forget, receiver)
+        relayed.on_lost = partial(self._lost, receiver)
 
         def opened(result: ReceivingLink | Failure) -> None:
             relayed.is_opening = False
+            self._tried(terms.path, result if isinstance(result, Failure) else None)
             if isinstance(result, Failure):
                 relayed.lost = result
             else:
@@ -158,6 +161,12 @@ class Relay:
         if relayed is not None:
             relayed.close()
             self._forget(receiver)
+
+    def _lost(self, receiver: int, failure: Failure) -> None:
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            self._tried(relayed.terms.path, failure)
+        self._forget(receiver)
 
     def _forget(self, receiver: int) -> None:
         relayed = self._receivers.pop(receiver, None)
@@ -250,7 +259,7 @@ class RelayedReceiver(LinkHandler):
         """The primary has not answered yet."""
         self.lost: Failure | None = None
         """Why the link ended before its opening was reported; then that is reported instead."""
-        self.on_lost: Callable[[], object] = lambda: None
+        self.on_lost: Callable[[Failure], object] = lambda _failure: None
         self._number = number
         self._upstream = upstream
         self._notify = notify
@@ -364,7 +373,7 @@ class RelayedReceiver(LinkHandler):
             self.lost = failure
             return
         self.close()
-        self.on_lost()
+        self.on_lost(failure)
         self._notify(ReceiverLost(self._number, loss_of(failure)))
 
     def _forget(self) -> None:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+from twinbus.board.report import ProcessKind
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.request_fields import read_sequences
 from twinbus.broker.links.request_messages import Request, failure_response
@@ -35,6 +36,7 @@ from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.reporting.telemetry import TELEMETRY
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.errors import AmqpError, NamespaceError, QuotaExceeded, TwinbusError
+from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SideName
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.error_class import ErrorClass, SendKind, classify
@@ -71,7 +73,7 @@ class ProxySends:
 
         Raises `OptionsError` for what can never work.
         """
-        self._state = ClientState(primary, options)
+        self._state = ClientState(primary, options, ProcessKind.PROXY)
         self._after_replies = after_replies
         self._transport = NativeTransport(self._state, "proxy", after_replies)
         self._shell = PairShell(self._state, self._transport)
@@ -121,6 +123,16 @@ class ProxySends:
         self._watch.stop()
         await self._shell.finish(lambda _me: False)
         self._after_replies()
+
+    # --- what else the primary can do ---
+
+    def tried_to_receive(self, path: str, failure: Failure | None) -> None:
+        """An application behind the proxy has received, or could not."""
+        self._shell.tried(path, Ability.RECEIVE, failure)
+
+    def tried_to_manage(self, path: str, failure: Failure | None) -> None:
+        """The same for administration."""
+        self._shell.tried(path, Ability.MANAGE, failure)
 
     # --- sight ---
 

@@ -159,7 +159,7 @@ class ProxyServer:
         )
         recorder = sends.recorder
         observer = None if recorder is None else SettlementRecords(recorder)
-        relay = Relay(self._upstream, lambda notice: context.notify(notice), observer)
+        relay = Relay(self._upstream, lambda notice: context.notify(notice), observer, sends.tried_to_receive)
         authority = Authority(RuleBook(self.rules))
         context = ConnectionContext(
             backend=ProxyBackend(sends, relay),
@@ -182,7 +182,11 @@ class ProxyServer:
             capabilities=lambda: (DROPS_PINGS,) if sends.drops_pings else (),
         )
         app = make_administration(
-            options.primary, authority, self.clock, lambda path, size: self.meter.count(Metered.MANAGE, path, size)
+            options.primary,
+            authority,
+            self.clock,
+            lambda path, size: self.meter.count(Metered.MANAGE, path, size),
+            sends.tried_to_manage,
         )
         await self._endpoint.open(amqp, app)
 

@@ -110,7 +110,7 @@ def test_what_a_silent_process_had_said_is_not_taken_for_true():
         ({"left_out": {ReportedState.FAILED_OVER: 1}}, FleetVerdict.FAILED_OVER),
         ({"held": 1}, FleetVerdict.WAITING),
         ({"spooled": 1}, FleetVerdict.WAITING),
-        ({"sent_to_backlog": 1}, FleetVerdict.WAITING),
+        ({"sent_to_backlog": 1}, FleetVerdict.HEALTHY),
         ({"syphon": SyphonFinding(left=3)}, FleetVerdict.WAITING),
         ({"spooled": 0, "syphon": SyphonFinding(left=0)}, FleetVerdict.HEALTHY),
     ],

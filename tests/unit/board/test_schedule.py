@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def test_after_a_failure_it_is_tried_again_more_and_more_seldom():
         times.append(at)
         schedule.failed(at)
         schedule.changed(at, "changed meanwhile")  # does not make it hurry
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(times)]
     assert gaps == [1, 2, 4, 8, 16, RETRY_MAX_S, RETRY_MAX_S]
 
 

@@ -183,3 +183,35 @@ def test_names_are_taken_from_connection_strings_and_keys_are_not(
     out, _ = capsys.readouterr()
     assert out == emit("bicep", ORDER)
     assert "a-secret-key" not in out
+
+
+BOARD = {
+    "bicep": (
+        ["param withBoard bool = true", "~x-twinbus-board", "defaultMessageTimeToLive: 'PT5M'"],
+        ["enablePartitioning: false", "deadLetteringOnMessageExpiration: false", "requiresSession: false"],
+        "param withBoard bool = false",
+    ),
+    "terraform": (
+        ["default = true", "~x-twinbus-board", 'default_message_ttl = "PT5M"'],
+        ["partitioning_enabled = false", "dead_lettering_on_message_expiration = false", "requires_session = false"],
+        "var.with_board",
+    ),
+    "cli": (
+        ["WITH_BOARD=${WITH_BOARD:-yes}", "~x-twinbus-board", "--default-message-time-to-live PT5M"],
+        [
+            "--enable-partitioning false",
+            "--enable-dead-lettering-on-message-expiration false",
+            "--enable-session false",
+        ],
+        "WITH_BOARD=${WITH_BOARD:-no}",
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_board_is_part_of_it_for_those_who_want_one(tool: str) -> None:
+    with_board = squeezed(emit(tool, ProvisioningRequest("contoso", "backup", 7, has_board=True)))
+    wanted, settings, otherwise = BOARD[tool]
+    assert [line for line in (*wanted, *settings) if line not in with_board] == []
+    assert otherwise in squeezed(emit(tool, ORDER))
+    assert "contoso/x-twinbus-board" in with_board

@@ -14,7 +14,7 @@ import twinbus
 import twinbus.aio
 from pages import sync_client
 
-BY_HAND = ("__init__", "concurrency", "links", "syphon_runner", "timers")
+BY_HAND = ("__init__", "board_runner", "concurrency", "links", "syphon_runner", "timers")
 
 
 def names_of(file: Path) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from twinbus.board.queue import is_board_path
 from twinbus.broker.core.message_events import MessageEvent, MessageEventKind, MessageEvents
 from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.errors import NamespaceError
@@ -38,6 +39,8 @@ class MessageEventRecorder:
     def record_inventory(self, entities: Iterable[MessagingEntity]) -> None:
         """Record what is in the namespace at its start: that makes up for what a crash kept from the ledger."""
         for entity in entities:
+            if is_board_path(entity.row.path):
+                continue
             held = entity.active + entity.deferred + entity.scheduled
             if held:
                 place = _entity_and_queue(entity.row.path)
@@ -48,6 +51,8 @@ class MessageEventRecorder:
     def record(self, events: MessageEvents) -> None:
         """Record what has become durable."""
         for event in events.all():
+            if is_board_path(event.path):
+                continue  # no messages of applications: whoever posts or reads records what that costs
             if event.what is MessageEventKind.LONG_POLL and is_backlog_path(event.path):
                 continue  # it is paid for once, and a syphon records its own
             for first, end in _ranges(event, 0, len(event.message_ids)):

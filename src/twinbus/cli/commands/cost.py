@@ -43,6 +43,8 @@ class UsageArguments(ArgumentGroup):
     ping: str = option("1m", "TIME", "Time between pings.")
     failover: str = option("1m", "TIME", "Time until an entity fails over.")
     look: str = option("1h", "TIME", LOOK_HELP)
+    board: bool = option(False, None, "The board of the pair: these processes report on it.", "--board")
+    board_looks: int = option(0, "N", "With --board: looks at it in a month, e.g. by twinbus status.")
 
     def usage(self) -> Usage:
         """Raises `OptionsError` with everything that is wrong, by the names of the options: `ping_s` is --ping."""
@@ -61,9 +63,12 @@ class UsageArguments(ArgumentGroup):
                 ping_s=parse_seconds(self.ping, "--ping"),
                 failover_s=parse_seconds(self.failover, "--failover"),
                 look_s=parse_seconds(self.look, "--look"),
+                board=self.board,
+                board_looks=self.board_looks,
             )
         except OptionsError as error:
-            text = re.sub(r"\b([a-z]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
+            text = re.sub(r"\b([a-z_]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
+            text = text.replace("--board_looks", "--board-looks")
             raise OptionsError(text) from None
 
 

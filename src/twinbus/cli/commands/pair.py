@@ -52,6 +52,14 @@ def pair(
             "monitor. Name the primary's entities with --entity.",
         ),
     ] = None,
+    board: Annotated[
+        bool,
+        typer.Option(
+            "--board",
+            help="The board of the pair, on which processes say how they are doing: create it where it is missing, and "
+            "prove that it can be posted on.",
+        ),
+    ] = False,
     secondary_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="With --emit: the secondary's name.")
     ] = None,
@@ -91,7 +99,7 @@ def pair(
             _name_of_side("primary", backlog.primary_name, namespaces),
             _name_of_side("secondary", secondary_name, namespaces),
         )
-        say(_emit(emit, *names, backlog.queues), nl=False)
+        say(_emit(emit, *names, backlog.queues, has_board=board), nl=False)
         return
     from twinbus.client.setup.administration import plan_for
     from twinbus.client.sync.provisioner import BacklogProvisioner
@@ -109,6 +117,7 @@ def pair(
         listens=syphon,
         sends=not syphon,
         entities=entity or (),
+        has_board=board,
     )
     attempt_s = timeout_s(timeout)
     if wanted is not None:
@@ -140,8 +149,9 @@ def _check_role(
     problem = findings.plan_problem(plan)
     if problem is not None:
         raise TwinbusError(problem)
+    board = [plan.board_path] if plan.has_board else []
     with ProgressBar("trying every right"):
-        found = check_role(role, here, there, plan.entities, list(plan.paths.values()), attempt_s=attempt_s)
+        found = check_role(role, here, there, plan.entities, list(plan.paths.values()), board, attempt_s=attempt_s)
     say(json_text(role_document(plan, found)) if as_json else role_text(plan, found))
     return role_exit_code(found)
 
@@ -156,6 +166,7 @@ def result(plan: Plan, prepared: Preparation) -> dict[str, Any]:
         "rights": [right.value for right in prepared.rights],
         "created": [plan.paths[index] for index in prepared.created],
         "lost": {plan.paths[index]: str(failure) for index, failure in prepared.lost.items()},
+        "board": prepared.board or None,
         "duplicate_detection": dict(prepared.duplicate_detection),
         "warnings": list(prepared.warnings),
     }
@@ -170,13 +181,15 @@ def result_text(plan: Plan, prepared: Preparation) -> str:
         f"new: {folder}/0..{plan.queue_count - 1}",
         f"rights     {', '.join([right.value for right in prepared.rights])} on the backlog queues",
     ]
+    if prepared.board:
+        lines.append(f"board      {prepared.board}: {plan.board_path}")
     words = ", ".join(f"{word} for {entity}" for entity, word in prepared.duplicate_detection.items())
     if words:
         lines.append(f"duplicate detection: {words}")
     return "\n".join(lines)
 
 
-def _emit(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
+def _emit(tool: str, primary: str | None, secondary: str | None, count: int, *, has_board: bool) -> str:
     from twinbus.cli.provisioning import emit
     from twinbus.cli.provisioning.templates import ProvisioningRequest
 
@@ -184,9 +197,8 @@ def _emit(tool: str, primary: str | None, secondary: str | None, count: int) -> 
         raise OptionsError("which primary? give --primary-name NAME, or --primary with a name in it")
     if secondary is not None and primary.lower() == secondary.lower():
         raise OptionsError(f"primary and secondary are both called {primary}: a backlog belongs in another namespace")
-    return emit(
-        tool, ProvisioningRequest(_check_name(primary), None if secondary is None else _check_name(secondary), count)
-    )
+    named = None if secondary is None else _check_name(secondary)
+    return emit(tool, ProvisioningRequest(_check_name(primary), named, count, has_board))
 
 
 def _name_of_side(side: str, name: str | None, namespaces: PairArguments) -> str | None:
@@ -231,8 +243,9 @@ def _trial(trial: Trial) -> dict[str, Any]:
 def role_text(plan: Plan, found: RoleCheck) -> str:
     """For people: one verdict, then everything that is not as it should be."""
     lines = [_verdict(found), f"primary    {plan.primary}", f"secondary  {plan.secondary}"]
-    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
-    lines += [f"needs      {right} on {words[place]}" for place, right in NEEDS[found.role].items()]
+    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues", Place.BOARD: "the board"}
+    needs = [(place, NEEDS[found.role][place]) for place in found.places]
+    lines += [f"needs      {' and '.join(sorted(rights))} on {words[place]}" for place, rights in needs]
     lines += [f"missing    {line}" for line in _lines(found.missing, with_reason=True)]
     lines += [f"too much   {line}" for line in _lines(found.excess, with_reason=False)]
     lines += [f"unknown    {line}" for line in _lines(found.unknown, with_reason=True)]

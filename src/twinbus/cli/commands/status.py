@@ -20,9 +20,12 @@ from twinbus.cli.spool_view import SpoolView
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
+    from twinbus.cli.fleet_view import FleetView
     from twinbus.client.inspection.health import Check, Health
     from twinbus.client.inspection.reports import Inspection
     from twinbus.syphon.dry_run import DryRun
+
+    StatusViews = tuple[SpoolView, FleetView]
 
 LOOK_EVERY_S = 0.2
 EVERY_S = (1.0, 25.0)
@@ -45,8 +48,8 @@ def status(
         typer.Option(
             metavar="WHAT",
             autocompletion=named_in("client.inspection.health", "Check"),
-            help="The verdict is about this only: sending, receiving, managing, failover or backlog. Repeat for more."
-            "  [default: all]",
+            help="The verdict is about this only: sending, receiving, managing, failover, backlog or fleet. Repeat for "
+            "more.  [default: all]",
         ),
     ] = None,
     spool: SpoolFolderOption = None,
@@ -87,6 +90,10 @@ def status(
     Manage they are counted by peeking, up to 1000 a queue, and "1,000+" says that there are more. What may not be read
     is shown as "?" (null in JSON).
 
+    If the pair has a board, the processes that report there follow, those in trouble first, and count for the verdict:
+    what they say now, and not what one has said that has fallen silent. If the board cannot be read, the fleet is
+    unknown.
+
     Proxies of this machine (and user) follow, as they describe themselves. With --proxies they are all there is:
     failing means that one of them has no place for messages, unknown that one does not answer.
 
@@ -110,6 +117,8 @@ def status(
     """
     if proxies:
         raise typer.Exit(_show_proxies(as_json=as_json))
+    from twinbus.client.inspection.health import Check
+
     attempt_s = timeout_s(timeout)
     wait_s = None if again_after is None else timeout_s(again_after, "--again-after")
     every_s = _every(every)
@@ -132,13 +141,19 @@ def status(
             entities=names,
         )
 
+    from twinbus.cli.fleet_view import FleetView
+
+    fleet = FleetView(there, backlog.primary_name or here.name, attempt_s, shows_all=show_all)
     if watch:
-        raise typer.Exit(_watch(look, checks, every_s, spools, as_json=as_json, show_all=show_all))
-    with ProgressBar("looking at both") as bar:
+        with fleet:
+            raise typer.Exit(_watch(look, checks, every_s, (spools, fleet), as_json=as_json, show_all=show_all))
+    with ProgressBar("looking at both") as bar, fleet:
         seen = look()
         if wait_s is not None:
             _wait(wait_s, bar)
             seen = look(seen)
+        if Check.FLEET in checks:
+            fleet.look()
     signals.raise_if_interrupted()
     from twinbus.cli.syphon_setup import ends_of, look_through
     from twinbus.syphon import SyphonOptions
@@ -146,7 +161,7 @@ def status(
     found = None
     if sessions and seen.secondary.is_reachable and not seen.secondary.refuses_key:
         found = asyncio.run(look_through(ends_of(here, there, backlog, attempt_s), SyphonOptions(attempt_s=attempt_s)))
-    raise typer.Exit(_show(seen, checks, found, spools, as_json=as_json, show_all=show_all))
+    raise typer.Exit(_show(seen, checks, found, (spools, fleet), as_json=as_json, show_all=show_all))
 
 
 def _show_proxies(*, as_json: bool) -> ExitCode:
@@ -164,7 +179,7 @@ def _show(
     seen: Inspection,
     checks: frozenset[Check],
     found: DryRun | None,
-    spools: SpoolView,
+    views: StatusViews,
     *,
     as_json: bool,
     show_all: bool,
@@ -174,14 +189,19 @@ def _show(
     from twinbus.client.inspection.health import judge
 
     judgement, proxies = judge(seen, checks), look_at_proxies()
+    spools, fleet = views
     spools.look()
-    judgement = spools.judge(judgement, checks)
+    judgement = fleet.judge(spools.judge(judgement, checks), checks)
     if as_json:
-        more: dict[str, object] = {"proxies": [each.as_dict() for each in proxies], "spool": spools.as_dict()}
+        more: dict[str, object] = {
+            "fleet": fleet.as_dict(),
+            "proxies": [each.as_dict() for each in proxies],
+            "spool": spools.as_dict(),
+        }
         more |= {} if found is None else {"backlog": found.as_dict()}
         say(json_text(as_dict(seen, judgement, checks) | more))
     else:
-        tables = list(filter(None, [spools.text()]))
+        tables = list(filter(None, [fleet.text(), spools.text()]))
         tables += [] if found is None else [sessions_table(found)]
         tables += [proxies_table(proxies)] if proxies else []
         say("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
@@ -220,7 +240,7 @@ def _watch(
     look: Callable[[Inspection | None], Inspection],
     checks: frozenset[Check],
     every_s: float,
-    spools: SpoolView,
+    views: StatusViews,
     *,
     as_json: bool,
     show_all: bool,
@@ -228,7 +248,7 @@ def _watch(
     """Until Ctrl-C; the exit code of the last verdict."""
     from twinbus.cli.status_view import StatusScreen
 
-    with StatusScreen(checks, spools, as_json=as_json, show_all=show_all) as shown:
+    with StatusScreen(checks, views, as_json=as_json, show_all=show_all) as shown:
         try:
             seen = None
             while True:

@@ -33,6 +33,7 @@ from twinbus.cli.metrics_export import ListenAddress, MetricsFile, parse_address
 from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.syphon_board import on_board
 from twinbus.cli.syphon_screens import screen_for
 from twinbus.cli.syphon_setup import (
     SyphonEnds,
@@ -105,6 +106,9 @@ class RecordArguments(ArgumentGroup):
     panel: ClassVar[str] = "Records and metrics"
     ledger: LedgerFolder = None
     metrics: str | None = option(None, "[HOST:]PORT", "Serve metrics for Prometheus there; without a host, locally.")
+    board: bool = option(
+        False, None, "The board of the pair: say there how far it is; twinbus status shows it.", "--board"
+    )
     metrics_file: Path | None = option(None, "FILE", "Write the same metrics to this file every second.")
 
     def address(self) -> ListenAddress | None:
@@ -261,8 +265,10 @@ async def _bring_home(
 
         metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)
         run = SyphonRun(make, screen_for(as_json), metrics)
+        board = on_board(ends, run.syphon, options.attempt_s, ledger, wanted=records.board)
         with serve_metrics(address, run.syphon.current_progress, ends.names):
-            ending, progress = await run.run(look)
+            async with board:
+                ending, progress = await run.run(look)
     are_others_there = options.entities is not None and leftovers.outside_left != 0
     if ending is Ending.EMPTY and (are_others_there or options.enqueued_before is not None):
         ending = Ending.CHOSEN
@@ -294,6 +300,8 @@ async def _empty_spool(
         raise OptionsError("--spool and --order exclude each other: a spool keeps no order")
     if dry_run:
         raise OptionsError("--spool and --dry-run exclude each other: twinbus status --spool shows what is in a spool")
+    if records.board:
+        raise OptionsError("--spool and --board exclude each other: a process with a spool reports it itself")
     if records.metrics is not None:
         raise OptionsError("--spool and --metrics exclude each other: --metrics-file works with both")
     metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)

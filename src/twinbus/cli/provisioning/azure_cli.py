@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
 
 NAMES = {
@@ -12,6 +13,9 @@ NAMES = {
     "lock_duration": "--lock-duration",
     "dead_lettering_on_message_expiration": "--enable-dead-lettering-on-message-expiration",
     "enable_batched_operations": "--enable-batched-operations",
+    "requires_session": "--enable-session",
+    "requires_duplicate_detection": "--enable-duplicate-detection",
+    "enable_partitioning": "--enable-partitioning",
 }
 
 FORM = ToolTemplate("""\
@@ -28,6 +32,7 @@ PRIMARY=${PRIMARY:-%{primary}}
 : "${PRIMARY_GROUP:?the resource group of the primary}"
 : "${SECONDARY_GROUP:?the resource group of the secondary}"
 BACKLOG_QUEUE_COUNT=${BACKLOG_QUEUE_COUNT:-%{count}}
+WITH_BOARD=${WITH_BOARD:-%{yes_board}}   # processes say there how they are doing: %{board}
 WITH_KEYS=${WITH_KEYS:-yes}                      # authorization rules for sender, syphon and monitor
 WITH_MANAGER_KEY=${WITH_MANAGER_KEY:-no}         # for applications that create the queues themselves
 SENDER_PRINCIPAL_ID=${SENDER_PRINCIPAL_ID:-}     # object id of the identity of the sending applications
@@ -61,11 +66,26 @@ while [ "$index" -lt "$BACKLOG_QUEUE_COUNT" ]; do
   index=$((index + 1))
 done
 
+if [ "$WITH_BOARD" = yes ]; then
+  board=$(az servicebus queue create --resource-group "$SECONDARY_GROUP" --namespace-name "$SECONDARY" \\
+    --name "$PRIMARY~x-twinbus-board" \\
+%{board_settings} \\
+    --query id --output tsv)
+  add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$board"
+  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$board"
+  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$board"
+  add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$board"
+fi
+
 if [ "$WITH_KEYS" = yes ]; then
   add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-sender Send
   add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-sender Send
   add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-syphon Send
-  add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-syphon Listen
+  if [ "$WITH_BOARD" = yes ]; then
+    add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-syphon Listen Send
+  else
+    add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-syphon Listen
+  fi
   add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-monitor Listen
   add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-monitor Listen
 fi
@@ -85,4 +105,5 @@ def write(order: ProvisioningRequest) -> str:
     known = f"SECONDARY=${{SECONDARY:-{order.secondary}}}"
     line = ': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known
     settings = " \\\n".join(settings_lines(NAMES, "    {name} {value}", quote=""))
-    return fill(FORM, order, settings.replace("5.4775807S", "5S"), line, "#")
+    board = " \\\n".join(settings_lines(NAMES, "    {name} {value}", "", BOARD_SETTINGS))
+    return fill(FORM, order, settings.replace("5.4775807S", "5S"), board, line, "#")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
 
 NAMES = {
@@ -12,6 +13,9 @@ NAMES = {
     "lock_duration": "lockDuration",
     "dead_lettering_on_message_expiration": "deadLetteringOnMessageExpiration",
     "enable_batched_operations": "enableBatchedOperations",
+    "requires_session": "requiresSession",
+    "requires_duplicate_detection": "requiresDuplicateDetection",
+    "enable_partitioning": "enablePartitioning",
 }
 
 FORM = ToolTemplate("""\
@@ -31,6 +35,9 @@ param primaryName string = '%{primary}'
 param secondaryName string%{secondary}
 
 param backlogQueueCount int = %{count}
+
+@description('Make the board, %{board}, on which processes say how they are doing.')
+param withBoard bool = %{with_board}
 
 @description('Make authorization rules (keys) for sender, syphon and monitor.')
 param withKeys bool = true
@@ -52,6 +59,7 @@ var isPrimary = !isSecondary
 var hasSender = !empty(senderPrincipalId)
 var hasSyphon = !empty(syphonPrincipalId)
 var hasMonitor = !empty(monitorPrincipalId)
+var hasBoard = isSecondary && withBoard
 var hasManagerKey = isSecondary && withManagerKey
 
 resource bus 'Microsoft.ServiceBus/namespaces@2021-11-01' existing = {
@@ -69,6 +77,14 @@ resource backlog 'Microsoft.ServiceBus/namespaces/queues@2021-11-01' = [
   }
 ]
 
+resource board 'Microsoft.ServiceBus/namespaces/queues@2021-11-01' = if (hasBoard) {
+  parent: bus
+  name: '${primaryName}~x-twinbus-board'
+  properties: {
+%{board_settings}
+  }
+}
+
 resource senderKey 'Microsoft.ServiceBus/namespaces/AuthorizationRules@2021-11-01' = if (withKeys) {
   parent: bus
   name: 'twinbus-sender'
@@ -81,7 +97,7 @@ resource syphonKey 'Microsoft.ServiceBus/namespaces/AuthorizationRules@2021-11-0
   parent: bus
   name: 'twinbus-syphon'
   properties: {
-    rights: [isSecondary ? 'Listen' : 'Send']
+    rights: isSecondary ? (withBoard ? ['Listen', 'Send'] : ['Listen']) : ['Send']
   }
 }
 
@@ -140,6 +156,46 @@ resource monitorOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' =
   }
 ]
 
+resource senderOnBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSender) {
+  name: guid(bus.id, 'board', senderPrincipalId, dataSender)
+  scope: board
+  properties: {
+    principalId: senderPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: dataSender
+  }
+}
+
+resource syphonSendsToBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSyphon) {
+  name: guid(bus.id, 'board', syphonPrincipalId, dataSender)
+  scope: board
+  properties: {
+    principalId: syphonPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: dataSender
+  }
+}
+
+resource syphonReadsBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSyphon) {
+  name: guid(bus.id, 'board', syphonPrincipalId, dataReceiver)
+  scope: board
+  properties: {
+    principalId: syphonPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: dataReceiver
+  }
+}
+
+resource monitorOnBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasMonitor) {
+  name: guid(bus.id, 'board', monitorPrincipalId, dataReceiver)
+  scope: board
+  properties: {
+    principalId: monitorPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: dataReceiver
+  }
+}
+
 // On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 resource senderOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasSender) {
   name: guid(bus.id, senderPrincipalId, dataSender)
@@ -175,4 +231,6 @@ resource monitorOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' =
 
 def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f" = '{order.secondary}'"
-    return fill(FORM, order, "\n".join(settings_lines(NAMES, "      {name}: {value}", quote="'")), default, "//")
+    settings = "\n".join(settings_lines(NAMES, "      {name}: {value}", "'"))
+    board = "\n".join(settings_lines(NAMES, "    {name}: {value}", "'", BOARD_SETTINGS))
+    return fill(FORM, order, settings, board, default, "//")

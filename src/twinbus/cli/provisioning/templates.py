@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Template
 
+from twinbus.board.queue import board_path
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
 
 SENDER_ROLE_ID = "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39"
@@ -19,6 +20,8 @@ Four roles, none with more rights than it needs:
   sender   Send on the primary's entities and on the backlog queues: applications that send.
   syphon   Listen on the backlog queues, Send on the primary's entities: whoever brings the messages home.
   monitor  Listen on the backlog queues and on the primary's entities: whoever looks at the pair, as twinbus status.
+With the board, a queue on which processes say how they are doing: sender and syphon send to it, syphon and monitor
+listen there. As a key is for a whole namespace, the syphon's may then send to the backlog queues too.
 Each is either a key (an authorization rule) or an identity (a role assignment); a key is for a whole namespace."""
 
 
@@ -29,6 +32,8 @@ class ProvisioningRequest:
     secondary: str | None
     """The secondary's name; None: whoever uses the text fills it in."""
     queue_count: int
+    has_board: bool = False
+    """Whether the board is made, too, unless whoever uses the text says otherwise."""
 
 
 class ToolTemplate(Template):
@@ -37,7 +42,9 @@ class ToolTemplate(Template):
     delimiter = "%"
 
 
-def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, secondary: str, comment: str) -> str:
+def fill(
+    form: ToolTemplate, order: ProvisioningRequest, settings: str, board_settings: str, secondary: str, comment: str
+) -> str:
     """The form with everything in it that an order tells.
 
     `secondary` names the secondary, `comment` begins a line of prose, both in the language of the tool.
@@ -48,6 +55,10 @@ def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, secondar
         first=backlog_path(order.primary, 0),
         last=backlog_path(order.primary, order.queue_count - 1),
         settings=settings,
+        board_settings=board_settings,
+        board=board_path(order.primary),
+        with_board="true" if order.has_board else "false",
+        yes_board="yes" if order.has_board else "no",
         secondary=secondary,
         roles="\n".join(f"{comment} {line}".rstrip() for line in ROLES.splitlines()),
         sender_role=SENDER_ROLE_ID,
@@ -55,11 +66,14 @@ def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, secondar
     )
 
 
-def settings_lines(names: Mapping[str, str], line: str, quote: str = '"') -> list[str]:
-    """One line for each setting of a backlog queue, under the name it has in that language."""
-    return [
-        line.format(name=names[setting], value=_literal(value, quote)) for setting, value in BACKLOG_SETTINGS.items()
-    ]
+def settings_lines(
+    names: Mapping[str, str],
+    line: str,
+    quote: str = '"',
+    settings: Mapping[str, int | str | bool] = BACKLOG_SETTINGS,
+) -> list[str]:
+    """One line for each setting of a queue, under the name it has in that language."""
+    return [line.format(name=names[setting], value=_literal(value, quote)) for setting, value in settings.items()]
 
 
 def _literal(value: int | str | bool, quote: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
+from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 
 NAMES = {
     "max_size_in_megabytes": "max_size_in_megabytes",
@@ -12,6 +16,9 @@ NAMES = {
     "lock_duration": "lock_duration",
     "dead_lettering_on_message_expiration": "dead_lettering_on_message_expiration",
     "enable_batched_operations": "batched_operations_enabled",
+    "requires_session": "requires_session",
+    "requires_duplicate_detection": "requires_duplicate_detection",
+    "enable_partitioning": "partitioning_enabled",
 }
 
 FORM = ToolTemplate("""\
@@ -49,6 +56,12 @@ variable "secondary_resource_group" {
 variable "backlog_queue_count" {
   type    = number
   default = %{count}
+}
+
+variable "with_board" {
+  description = "Make the board, %{board}, on which processes say how they are doing."
+  type        = bool
+  default     = %{with_board}
 }
 
 variable "with_keys" {
@@ -107,6 +120,14 @@ resource "azurerm_servicebus_queue" "backlog" {
 %{settings}
 }
 
+resource "azurerm_servicebus_queue" "board" {
+  count        = var.with_board ? 1 : 0
+  name         = "${var.primary_name}~x-twinbus-board"
+  namespace_id = local.namespaces.secondary
+
+%{board_settings}
+}
+
 resource "azurerm_servicebus_namespace_authorization_rule" "sender" {
   for_each     = { for side, id in local.namespaces : side => id if var.with_keys }
   name         = "twinbus-sender"
@@ -120,7 +141,7 @@ resource "azurerm_servicebus_namespace_authorization_rule" "syphon" {
   for_each     = { for side, id in local.namespaces : side => id if var.with_keys }
   name         = "twinbus-syphon"
   namespace_id = each.value
-  send         = each.key == "primary"
+  send         = each.key == "primary" || var.with_board
   listen       = each.key == "secondary"
   manage       = false
 }
@@ -164,6 +185,34 @@ resource "azurerm_role_assignment" "monitor_on_backlog" {
   principal_id         = var.monitor_principal_id
 }
 
+resource "azurerm_role_assignment" "sender_on_board" {
+  count                = var.with_board && var.sender_principal_id != "" ? 1 : 0
+  scope                = azurerm_servicebus_queue.board[0].id
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = var.sender_principal_id
+}
+
+resource "azurerm_role_assignment" "syphon_sends_to_board" {
+  count                = var.with_board && var.syphon_principal_id != "" ? 1 : 0
+  scope                = azurerm_servicebus_queue.board[0].id
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = var.syphon_principal_id
+}
+
+resource "azurerm_role_assignment" "syphon_reads_board" {
+  count                = var.with_board && var.syphon_principal_id != "" ? 1 : 0
+  scope                = azurerm_servicebus_queue.board[0].id
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = var.syphon_principal_id
+}
+
+resource "azurerm_role_assignment" "monitor_on_board" {
+  count                = var.with_board && var.monitor_principal_id != "" ? 1 : 0
+  scope                = azurerm_servicebus_queue.board[0].id
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = var.monitor_principal_id
+}
+
 # On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 resource "azurerm_role_assignment" "sender_on_primary" {
   count                = var.sender_principal_id == "" ? 0 : 1
@@ -190,5 +239,10 @@ resource "azurerm_role_assignment" "monitor_on_primary" {
 
 def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f'\n  default     = "{order.secondary}"'
-    width = max(map(len, NAMES.values()))
-    return fill(FORM, order, "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}")), default, "#")
+    settings, board = (_lines(wanted) for wanted in (BACKLOG_SETTINGS, BOARD_SETTINGS))
+    return fill(FORM, order, settings, board, default, "#")
+
+
+def _lines(wanted: Mapping[str, int | str | bool]) -> str:
+    width = max(len(NAMES[setting]) for setting in wanted)
+    return "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}", settings=wanted))

@@ -17,6 +17,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
+from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.client.aio.concurrency import each_of, sleep, within
 from twinbus.client.aio.links import LinkOpener
 from twinbus.client.namespace import ATTEMPT_S, Namespace
@@ -32,6 +33,7 @@ from twinbus.client.setup.preparation import (
     Ask,
     BacklogRight,
     CreateBacklogQueue,
+    CreateBoard,
     Detection,
     Flow,
     LinkTry,
@@ -115,7 +117,9 @@ class BacklogProvisioner:
             case ListBacklogQueues(paths):
                 return await self._list(paths)
             case CreateBacklogQueue(path):
-                return await self._create(path)
+                return await self._create(path, BACKLOG_SETTINGS)
+            case CreateBoard(path):
+                return await self._create(path, BOARD_SETTINGS)
             case TryLinks(tries):
                 return await self._try_links(tries)
             case ReadDetection(entity):
@@ -142,8 +146,8 @@ class BacklogProvisioner:
             return admin_failure(error)
         return found
 
-    async def _create(self, path: str) -> Failure | None:
-        admin, settings = self._administration(), dict[str, Any](BACKLOG_SETTINGS)
+    async def _create(self, path: str, wanted: Mapping[str, object]) -> Failure | None:
+        admin, settings = self._administration(), dict[str, Any](wanted)
         try:
             await within(self._admin_s, lambda: admin.create_queue(path, **settings))
         except ResourceExistsError:

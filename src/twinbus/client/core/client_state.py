@@ -9,6 +9,7 @@ from time import time
 from typing import TYPE_CHECKING, assert_never
 
 from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.board.report import ProcessKind
 from twinbus.client.core.own_syphon import OwnSyphon, with_look
 from twinbus.client.credentials import is_async
 from twinbus.client.inspection.inspect_pair import inspect
@@ -19,10 +20,12 @@ from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.client.reporting.order_status import order_status
 from twinbus.client.reporting.own_backlog import OwnBacklog
 from twinbus.client.reporting.status import (
+    AbilityStatus,
     BacklogQueueStatus,
     EntityState,
     EntityStatus,
     Phase,
+    PrimaryStatus,
     SecondaryStatus,
     Status,
 )
@@ -33,6 +36,7 @@ from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
 from twinbus.ledger import Ledger
 from twinbus.pairing import closing
+from twinbus.pairing.abilities import AbilityRecord
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity, name_of
@@ -45,6 +49,7 @@ from twinbus.pairing.secondary import Reachable
 from twinbus.syphon.depth_watch import MESSAGES_MAX, BacklogSnapshot
 
 if TYPE_CHECKING:
+    from twinbus.client.core.own_board import OwnBoard
     from twinbus.client.core.own_spool import OwnSpool
 
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
@@ -61,7 +66,13 @@ RECORD_PATIENCE_S = 10.0
 
 
 class ClientState:
-    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+    def __init__(
+        self,
+        primary: Namespace,
+        options: SendAvailabilityPairedNamespaceOptions,
+        kind: ProcessKind = ProcessKind.CLIENT,
+    ) -> None:
+        """`kind`: what it is called on the board."""
         if not isinstance(primary, Namespace):
             raise OptionsError(f"primary must be a Namespace, got {type(primary).__name__}")
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
@@ -92,6 +103,9 @@ class ClientState:
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
         self.recorder: ClientRecorder | None = None
+        self.kind = kind
+        self.board: OwnBoard | None = None
+        """What it does on the board; None: nothing, or it has not begun."""
         self.spool: OwnSpool | None = None
         """The spool of this client; None: it has none, or has not begun."""
         self._ledger: Ledger | None = None
@@ -118,6 +132,7 @@ class ClientState:
             entities=options.entities,
             attempts=options.retry.attempts,
             can_wait=options.spool is not None,
+            has_board=options.board,
         )
 
     def prepared(self, preparation: Preparation, at: float) -> None:
@@ -182,6 +197,8 @@ class ClientState:
 
     def namespace_of(self, entity: Entity | None, event: ReportEvent) -> str | None:
         """The name of the namespace that an event of the core is about."""
+        if event.details.get("side") == NamespaceSide.PRIMARY.value:
+            return self.pair.name
         is_elsewhere = entity is None or event.details.get("side") == NamespaceSide.BACKLOG.value
         return self.secondary.name if is_elsewhere else self.pair.name
 
@@ -299,11 +316,17 @@ class ClientState:
                 _entity_status(entity, when, sent_directly(entity), detection.get(entity.path, "unknown"))
                 for entity in self.pair.entities
             ),
+            abilities=tuple([_ability_status(record, now, at) for record in self.pair.abilities.records]),
+            primary_status=PrimaryStatus(
+                unreachable_since=when(self.pair.abilities.lost_since),
+                unreachable_reason=self.pair.abilities.lost_reason,
+            ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._reach(self._secondary_status(), when),
             sent_to_backlog=self.own_backlog.status(),  # after the look, which may have seen it empty
             syphon=None if self.syphon is None else self.syphon.status(),
             spool=None if self.spool is None else self.spool.status(),
+            board=None if self.board is None else self.board.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             events_dropped=events_dropped,
             probe=self.pair.probe,
@@ -373,6 +396,17 @@ class ClientState:
         if latest is not None and latest.waiting_messages == 0:
             self.own_backlog.seen_empty(latest.at)
         return latest
+
+
+def _ability_status(record: AbilityRecord, now: datetime, at: float) -> AbilityStatus:
+    return AbilityStatus(
+        path=record.path,
+        ability=record.ability,
+        works=record.works,
+        since=now + timedelta(seconds=record.since - at),
+        reason=record.reason,
+        failures=record.failures,
+    )
 
 
 def _entity_status(

@@ -29,6 +29,7 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
         pair.feed(entity, event(answer.at, epoch, answer.chance))
     elif isinstance(answer, Failed):
         pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
+        pair.met_primary(answer.at, answer.failure)
 
 
 def try_secondary(pair: Pair, at: float) -> Flow[None]:

@@ -42,6 +42,8 @@ class Check(StrEnum):
     """Backlog queues take messages, and each can be emptied."""
     BACKLOG = "backlog"
     """Nothing waits in the backlog or is in quarantine."""
+    FLEET = "fleet"
+    """The processes that report on the board are fine; without a board it says nothing."""
 
 
 EVERYTHING = frozenset(Check)

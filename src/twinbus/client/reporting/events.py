@@ -93,6 +93,22 @@ class PairEventName(StrEnum):
     """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
     REFUSED = "refused"
     """No backlog queue lets the syphon in, and that for long: its credential is of no use. A fault follows."""
+    BOARD_UNUSABLE = "board_unusable"
+    """This process cannot report on the board; it tries again, and everything else works on."""
+    BOARD_USABLE = "board_usable"
+    """It can again."""
+    RECEIVE_FAILED = "receive_failed"
+    """A receiver of this client cannot receive from an entity or subscription of the primary."""
+    RECEIVE_WORKS = "receive_works"
+    """It can again."""
+    MANAGE_FAILED = "manage_failed"
+    """An entity of the primary cannot be managed, as an administrative call of this process has found."""
+    MANAGE_WORKS = "manage_works"
+    """It can again."""
+    PRIMARY_UNREACHABLE = "primary_unreachable"
+    """Nobody can connect to the primary, or it is silent: more than that one entity takes no messages."""
+    PRIMARY_BACK = "primary_back"
+    """The primary can be contacted again; whether its entities work is another question."""
     SIDE_CLOSED = "side_closed"
     """One of the two sides was closed, or can never be used again."""
     FAULTED = "faulted"
@@ -106,6 +122,7 @@ LEVELS: Mapping[PairEventName, int] = MappingProxyType(
     | {
         PairEventName.FAILED_OVER: logging.ERROR,
         PairEventName.SECONDARY_UNREACHABLE: logging.ERROR,
+        PairEventName.PRIMARY_UNREACHABLE: logging.ERROR,
         PairEventName.PING_SENT: logging.DEBUG,
         PairEventName.PING_FAILED: logging.INFO,
         PairEventName.HELD: logging.INFO,

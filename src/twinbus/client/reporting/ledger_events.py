@@ -16,9 +16,11 @@ from azure.servicebus import ServiceBusReceivedMessage
 from msgspec.structs import replace
 
 from twinbus.amqp.types import text_of
+from twinbus.board.queue import board_path
 from twinbus.client.inspection.look_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
+from twinbus.ledger.board_events import BoardEventLog
 from twinbus.ledger.kinds import (
     COMPLETED,
     PING_NOT_SENT,
@@ -86,6 +88,7 @@ class ClientRecorder:
         self._secondary = secondary
         self._clock = clock
         self._scheduled = ScheduledIds()
+        self.board = BoardEventLog(ledger, secondary)
 
     def accepted(
         self,
@@ -222,10 +225,13 @@ class ClientRecorder:
     def paired(self, found: Preparation) -> None:
         """Backlog queues were looked for, perhaps created, and the pair is ready."""
         self._asked(self._primary, found.requests.primary)
-        self._asked(self._secondary, found.requests.secondary - len(found.created))
+        board_created = int(found.board == "created")
+        self._asked(self._secondary, found.requests.secondary - len(found.created) - board_created)
         for index in found.created:
             path = backlog_path(self._primary, index)
             self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=path, count=1))
+        if board_created:
+            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=board_path(self._primary), count=1))
         self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
 
     def looked(self, cost: LookCost) -> None:

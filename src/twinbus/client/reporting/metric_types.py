@@ -9,7 +9,14 @@ from math import isfinite
 from typing import Literal
 
 from twinbus.client.reporting.order_status import OrderStatus
-from twinbus.client.reporting.status import EntityStatus, SecondaryStatus, SpoolStatus, Status, SyphonStatus
+from twinbus.client.reporting.status import (
+    BoardStatus,
+    EntityStatus,
+    SecondaryStatus,
+    SpoolStatus,
+    Status,
+    SyphonStatus,
+)
 
 LABELS = ("client", "primary", "secondary")
 """Every metric has them: the client's number in its process, and the names of both namespaces."""
@@ -79,6 +86,10 @@ def of_order(name: str, help_text: str, value: Callable[[OrderStatus], float]) -
 
 def of_syphon(name: str, help_text: str, value: Callable[[SyphonStatus], float | None]) -> Metric:
     return of_pair(name, help_text, lambda status: None if status.syphon is None else value(status.syphon))
+
+
+def of_board(name: str, help_text: str, value: Callable[[BoardStatus], float | None]) -> Metric:
+    return of_pair(name, help_text, lambda status: None if status.board is None else value(status.board))
 
 
 def of_spool(name: str, help_text: str, value: Callable[[SpoolStatus], float]) -> Metric:

@@ -9,6 +9,7 @@ from twinbus import deprecated
 from twinbus.client.reporting.metric_types import (
     Metric,
     Sample,
+    of_board,
     of_entity,
     of_order,
     of_pair,
@@ -42,6 +43,11 @@ def _rotation(status: Status) -> Iterator[Sample]:
 def _queue_sent(status: Status) -> Iterator[Sample]:
     for queue in status.backlog_queues:
         yield (queue.path,), queue.sent
+
+
+def _abilities(status: Status) -> Iterator[Sample]:
+    for each in status.abilities:
+        yield (each.path, each.ability.value), float(each.works)
 
 
 _METRICS: tuple[Metric, ...] = (
@@ -149,6 +155,18 @@ _METRICS: tuple[Metric, ...] = (
         "When the first of those messages was sent, in seconds since 1970; missing if there is none.",
         lambda status: timestamp(status.sent_to_backlog.first_at),
     ),
+    Metric(
+        "twinbus_pair_ability_works",
+        "1 if an entity or subscription of the primary can be received from or managed, 0 if not, as calls of this "
+        "process found; missing if none was made.",
+        ("path", "ability"),
+        _abilities,
+    ),
+    of_pair(
+        "twinbus_pair_primary_reachable",
+        "0 while nobody can connect to the primary or it is silent, as far as this process knows, else 1.",
+        lambda status: float(status.primary_status.unreachable_since is None),
+    ),
     *BACKLOG_METRICS,
     of_secondary(
         "twinbus_pair_backlog_full_in_seconds",
@@ -203,6 +221,21 @@ _METRICS: tuple[Metric, ...] = (
         "twinbus_pair_spool_usable",
         "1 while messages can be stored in the spool and every folder of it can be used, else 0.",
         lambda spool: float(not (spool.reason or spool.problems)),
+    ),
+    of_board(
+        "twinbus_pair_board_posts_total",
+        "Reports of this process that the board has stored; missing without `board`, as all of these.",
+        lambda board: board.posts,
+    ),
+    of_board(
+        "twinbus_pair_board_usable",
+        "1 while this process can report on the board, else 0.",
+        lambda board: float(not board.reason),
+    ),
+    of_board(
+        "twinbus_pair_board_posted_timestamp_seconds",
+        "When the last report was stored, in seconds since 1970; missing if none was.",
+        lambda board: timestamp(board.posted_at),
     ),
     of_pair(
         "twinbus_pair_events_dropped_total",

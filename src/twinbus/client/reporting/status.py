@@ -14,6 +14,7 @@ from typing import Any
 
 from twinbus.client.reporting.order_status import OrderStatus
 from twinbus.deprecated import warn_of
+from twinbus.pairing.abilities import Ability
 from twinbus.plain_text import LINE_LENGTH_MAX, harmless, on_one_line
 from twinbus.units import clock_time, offset_time, rough_duration, size_text
 
@@ -192,6 +193,47 @@ class SpoolStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AbilityStatus:
+    """Whether an entity or subscription of the primary can be received from, or managed, as calls of this process have
+    found. Nobody asks on purpose: what was never tried is not listed."""
+
+    path: str
+    ability: Ability
+    works: bool
+    since: datetime
+    """When it was first found to be so."""
+    reason: str = ""
+    """Why it does not work; empty if it does."""
+    failures: int = 0
+    """Attempts that failed, in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrimaryStatus:
+    """The primary as a whole."""
+
+    unreachable_since: datetime | None = None
+    """Since when nobody can connect to it, or it is silent; None: it can be contacted, as far as this process knows."""
+    unreachable_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardStatus:
+    """What this process does on the board."""
+
+    path: str
+    """The queue of the secondary."""
+    instance: str = ""
+    """What it is called there."""
+    posts: int = 0
+    """Reports that were stored."""
+    posted_at: datetime | None = None
+    """When the last one was."""
+    reason: str = ""
+    """Why nothing can be posted; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A pair at one moment. Printing it gives a table, `as_dict` what `json.dumps` takes."""
 
@@ -204,6 +246,9 @@ class Status:
     fault: str | None = None
     """Why the pair ended, if it did by a fault."""
     entities: tuple[EntityStatus, ...] = ()
+    abilities: tuple[AbilityStatus, ...] = ()
+    """What can be received from and managed; whether an entity can be sent to is in `entities`."""
+    primary_status: PrimaryStatus = field(default_factory=PrimaryStatus)
     backlog_queues: tuple[BacklogQueueStatus, ...] = ()
     secondary_status: SecondaryStatus = field(default_factory=SecondaryStatus)
     sent_to_backlog: SentToBacklog = field(default_factory=SentToBacklog)
@@ -211,6 +256,8 @@ class Status:
     """None: this process does not bring the backlog home."""
     spool: SpoolStatus | None = None
     """None: this client has no spool."""
+    board: BoardStatus | None = None
+    """None: this process does not report on the board."""
     order: OrderStatus | None = None
     """What keeps sessions in the backlog, with `order="session"`; None without it."""
     events_dropped: int = 0
@@ -233,6 +280,8 @@ class Status:
             self.phase is Phase.PAIRED
             and self.secondary_status.unreachable_since is None
             and all(entity.state is EntityState.HEALTHY for entity in self.entities)
+            and self.primary_status.unreachable_since is None
+            and all(each.works for each in self.abilities)
             and all(queue.in_rotation for queue in self.backlog_queues)
             and (self.spool is None or not (self.spool.reason or self.spool.problems))
         )
@@ -287,6 +336,7 @@ def _lines(status: Status) -> Iterator[str]:
         )
     else:
         yield "nothing was sent yet"
+    yield from _primary_lines(status)
     if status.backlog_queues:
         yield ""
         rows = [_queue_row(queue, status.at) for queue in status.backlog_queues]
@@ -305,6 +355,8 @@ def _lines(status: Status) -> Iterator[str]:
         yield from _syphon_lines(status.syphon)
     if status.spool is not None:
         yield from _spool_lines(status.spool)
+    if status.board is not None:
+        yield _board_line(status.board, status.at)
     if status.order is not None:
         yield from _order_lines(status.order)
     for warning in status.secondary_status.warnings:
@@ -325,6 +377,18 @@ def _entity_row(entity: EntityStatus, now: datetime, *, has_spool: bool) -> Sequ
         _until(entity.next_ping_at, now),
         entity.reason,
     )
+
+
+def _primary_lines(status: Status) -> Iterator[str]:
+    since = status.primary_status.unreachable_since
+    if since is not None:
+        for_how_long = rough_duration((status.at - since).total_seconds())
+        why = " ".join(status.primary_status.unreachable_reason.split())
+        yield f"primary: cannot be contacted for {for_how_long} ({why})"
+    for each in status.abilities:
+        if not each.works:
+            for_how_long, why = rough_duration((status.at - each.since).total_seconds()), " ".join(each.reason.split())
+            yield f"primary: cannot {each.ability.value} {each.path} for {for_how_long} ({why})"
 
 
 def _what_it_waits_for(entity: EntityStatus) -> str:
@@ -401,6 +465,13 @@ def _spool_lines(spool: SpoolStatus) -> Iterator[str]:
         yield f"spool: takes nothing: {' '.join(spool.reason.split())}"
     for problem in spool.problems:
         yield f"spool: {' '.join(problem.split())}"
+
+
+def _board_line(board: BoardStatus, now: datetime) -> str:
+    if board.reason:
+        return f"board: nothing can be posted: {' '.join(board.reason.split())}"
+    last = "" if board.posted_at is None else f", the last {_ago(board.posted_at, now)}"
+    return f"board: {board.posts} reports on {board.path}{last}"
 
 
 def _order_lines(order: OrderStatus) -> Iterator[str]:

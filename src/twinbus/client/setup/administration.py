@@ -39,6 +39,7 @@ def plan_for(
     entities: Iterable[str] = (),
     attempts: int = 3,
     can_wait: bool = False,
+    has_board: bool = False,
 ) -> Plan:
     """What is to be prepared between these two; `primary_name` wins over what the namespace is called."""
     return Plan(
@@ -53,6 +54,7 @@ def plan_for(
         entities=tuple(entities),
         attempts=attempts,
         can_wait=can_wait,
+        has_board=has_board,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from twinbus.board.queue import board_path
 from twinbus.pairing.backlog_queues import backlog_path
 
 OUTAGE_AND_DRAIN_S = 4 * 3600.0
@@ -31,6 +32,8 @@ class Plan:
     attempts: int = 3
     can_wait: bool = False
     """Whether there is a pair although the secondary cannot be reached now: messages can wait elsewhere."""
+    has_board: bool = False
+    """Whether this process will post on the board, and the board is to be there."""
     outage_s: float = OUTAGE_AND_DRAIN_S
     """For how long duplicates have to be known on the primary."""
 
@@ -39,6 +42,11 @@ class Plan:
         """The backlog queues by index."""
         assert self.primary_name is not None
         return {index: backlog_path(self.primary_name, index) for index in range(self.queue_count)}
+
+    @property
+    def board_path(self) -> str:
+        assert self.primary_name is not None
+        return board_path(self.primary_name)
 
     @property
     def primary(self) -> str:

@@ -51,6 +51,12 @@ class CreateBacklogQueue(NamedTuple):
     path: str
 
 
+class CreateBoard(NamedTuple):
+    """Create the board. Answer: None (also if it was there), or a `Failure`."""
+
+    path: str
+
+
 class TryLinks(NamedTuple):
     """Open links to the secondary and close them again. Answer: None or a `Failure` for each, in order."""
 
@@ -79,7 +85,7 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Ask = ListBacklogQueues | CreateBacklogQueue | TryLinks | ReadDetection | Pause
+Ask = ListBacklogQueues | CreateBacklogQueue | CreateBoard | TryLinks | ReadDetection | Pause
 Flow = Generator[Ask, Any, Result]
 
 
@@ -115,6 +121,10 @@ class Preparation:
     """What it has cost."""
     queue_settings: str = "unknown"
     """Whether the backlog queues have the settings they should: good, risky (the warnings say why), or unknown."""
+    managed: Mapping[str, Failure | None] = field(default_factory=dict)
+    """Declared entities whose settings were asked for, and why there was no answer; None: there was one."""
+    board: str = ""
+    """The board: used, created, or unusable; empty if there is to be none."""
     is_complete: bool = True
     """False: the secondary could not be reached, and nothing is known of its queues; to be prepared again."""
     lasting: tuple[str, ...] = ()
@@ -168,12 +178,16 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
     _refuse_if_useless(plan, found, proof)
     prepared = _weigh(plan, found, proof, now)
     risky = () if found.settings is None else tuple(findings.risky(plan, by_risk(found.settings)))
-    detection, detection_warnings = yield from _look_at_detection(plan)
+    managed: dict[str, Failure | None] = {}
+    detection, detection_warnings = yield from _look_at_detection(plan, managed)
+    board, board_warnings = yield from _find_board(plan)
     return replace(
         prepared,
         duplicate_detection=detection,
         queue_settings="unknown" if found.settings is None else "risky" if risky else "good",
-        warnings=(*prepared.warnings, *risky, *detection_warnings),
+        warnings=(*prepared.warnings, *risky, *detection_warnings, *board_warnings),
+        board=board,
+        managed=managed,
         lasting=(*risky, *detection_warnings),
     )
 
@@ -197,6 +211,8 @@ def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
         created=before.created,
         duplicate_detection=before.duplicate_detection,
         queue_settings=before.queue_settings,
+        board=before.board,
+        managed=before.managed,
         warnings=(*after.warnings, *before.lasting),
         lasting=before.lasting,
     )
@@ -345,12 +361,28 @@ def _warnings(
     )
 
 
-def _look_at_detection(plan: Plan) -> Flow[tuple[dict[str, str], tuple[str, ...]]]:
+def _find_board(plan: Plan) -> Flow[tuple[str, tuple[str, ...]]]:
+    """Whether the board can be posted on; missing, it is made. A pair works without, so nothing here is an error."""
+    if not plan.has_board:
+        return "", ()
+    wanted = TryLinks((LinkTry(plan.board_path, BacklogRight.SEND),))
+    (failure,) = yield wanted
+    word = "used"
+    if failure is not None and failure.kind is Kind.NOT_FOUND and plan.creates:
+        failure = yield from _persist(CreateBoard(plan.board_path), plan)
+        word = "created"
+        if failure is None:
+            (failure,) = yield wanted
+    return (word, ()) if failure is None else ("unusable", (findings.board_unusable(plan, failure),))
+
+
+def _look_at_detection(plan: Plan, managed: dict[str, Failure | None]) -> Flow[tuple[dict[str, str], tuple[str, ...]]]:
     """What the primary says of duplicates, entity by entity; one that is down is not asked again and again."""
     words = dict.fromkeys(plan.entities, "unknown")
     warnings: list[str] = []
     for entity in plan.entities:
         answer: Detection | Failure = yield ReadDetection(entity)
+        managed[entity] = answer if isinstance(answer, Failure) else None
         if isinstance(answer, Failure) and answer.kind in SAME_FOR_ALL:
             break
         words[entity], warning = _judge_detection(plan, entity, answer)
@@ -369,7 +401,7 @@ def _judge_detection(plan: Plan, entity: str, answer: Detection | Failure) -> tu
     return "on", None
 
 
-def _persist(ask: ListBacklogQueues | CreateBacklogQueue, plan: Plan) -> Flow[Any]:
+def _persist(ask: ListBacklogQueues | CreateBacklogQueue | CreateBoard, plan: Plan) -> Flow[Any]:
     """The answer, asked for again while the trouble looks like passing."""
     for attempt in range(plan.attempts):
         answer = yield ask

@@ -26,10 +26,11 @@ def check_role(
     secondary: Namespace,
     entities: Sequence[str],
     backlog: Sequence[str],
+    board: Sequence[str] = (),
     *,
     attempt_s: float = ATTEMPT_S,
 ) -> RoleCheck:
-    """Try every right on these entities of the primary and on these backlog queues."""
+    """Try every right on these entities of the primary, these backlog queues and, if there is to be one, the board."""
     tester = _Tester(attempt_s)
     try:
         with leavable_pool(LINKS_AT_ONCE, "twinbus-rights") as pool:
@@ -37,6 +38,7 @@ def check_role(
             for place, namespace, paths in (
                 (Place.PRIMARY, primary, entities),
                 (Place.BACKLOG, secondary, backlog),
+                (Place.BOARD, secondary, board),
             ):
                 client = namespace.sync_client(attempt_s)
                 tries = [(path, right) for right in PairRight for path in paths]
@@ -44,7 +46,8 @@ def check_role(
                 trials += pool.map(lambda one, ask=ask: ask(*one), tries)
     finally:
         tester.opener.hang_up()
-    return RoleCheck(role, tuple(trials))
+    places = (Place.PRIMARY, Place.BACKLOG, *([Place.BOARD] if board else []))
+    return RoleCheck(role, tuple(trials), places)
 
 
 class _Tester:

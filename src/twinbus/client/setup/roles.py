@@ -30,14 +30,17 @@ class Place(StrEnum):
     """Entities of the primary."""
     BACKLOG = "backlog"
     """Backlog queues, on the secondary."""
+    BOARD = "board"
+    """The board, on the secondary, where there is to be one."""
 
 
-NEEDS: Mapping[PairRole, Mapping[Place, PairRight]] = {
-    PairRole.SENDER: {Place.PRIMARY: PairRight.SEND, Place.BACKLOG: PairRight.SEND},
-    PairRole.SYPHON: {Place.PRIMARY: PairRight.SEND, Place.BACKLOG: PairRight.LISTEN},
-    PairRole.MONITOR: {Place.PRIMARY: PairRight.LISTEN, Place.BACKLOG: PairRight.LISTEN},
+_SEND, _LISTEN = frozenset((PairRight.SEND,)), frozenset((PairRight.LISTEN,))
+NEEDS: Mapping[PairRole, Mapping[Place, frozenset[PairRight]]] = {
+    PairRole.SENDER: {Place.PRIMARY: _SEND, Place.BACKLOG: _SEND, Place.BOARD: _SEND},
+    PairRole.SYPHON: {Place.PRIMARY: _SEND, Place.BACKLOG: _LISTEN, Place.BOARD: _SEND | _LISTEN},
+    PairRole.MONITOR: {Place.PRIMARY: _LISTEN, Place.BACKLOG: _LISTEN, Place.BOARD: _LISTEN},
 }
-"""One right in each place, and no other."""
+"""These rights in each place, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class RoleCheck:
 
     role: PairRole
     trials: tuple[Trial, ...]
+    places: tuple[Place, ...] = (Place.PRIMARY, Place.BACKLOG)
+    """Where rights are needed."""
 
     @property
     def missing(self) -> tuple[Trial, ...]:
@@ -86,7 +91,7 @@ class RoleCheck:
     @property
     def untried(self) -> tuple[Place, ...]:
         """Places of which no entity was named."""
-        return tuple([place for place in Place if not any(each.place is place for each in self.trials)])
+        return tuple([place for place in self.places if not any(each.place is place for each in self.trials)])
 
     @property
     def verdict(self) -> RoleFit:
@@ -97,7 +102,7 @@ class RoleCheck:
         return RoleFit.UNKNOWN if self.unknown or self.untried else RoleFit.EXACT
 
     def is_needed(self, trial: Trial) -> bool:
-        return NEEDS[self.role][trial.place] is trial.right
+        return trial.right in NEEDS[self.role][trial.place]
 
 
 def by_right(trials: Iterable[Trial]) -> list[tuple[PairRight, list[Trial]]]:

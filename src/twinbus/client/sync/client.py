@@ -149,7 +149,7 @@ class PairedServiceBusClient:
         return self._transport.receiving
 
     def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
-        paired = without_pings(receiver, self._state.recorder)
+        paired = without_pings(receiver, self._state.recorder, self._shell.tried)
         self._receivers.add(paired)
         return paired
 

@@ -17,6 +17,7 @@ from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient, TopicProperties
 
+from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.setup.administration import (
     LINKS_AT_ONCE,
@@ -30,6 +31,7 @@ from twinbus.client.setup.preparation import (
     Ask,
     BacklogRight,
     CreateBacklogQueue,
+    CreateBoard,
     Detection,
     Flow,
     LinkTry,
@@ -115,7 +117,9 @@ class BacklogProvisioner:
             case ListBacklogQueues(paths):
                 return self._list(paths)
             case CreateBacklogQueue(path):
-                return self._create(path)
+                return self._create(path, BACKLOG_SETTINGS)
+            case CreateBoard(path):
+                return self._create(path, BOARD_SETTINGS)
             case TryLinks(tries):
                 return self._try_links(tries)
             case ReadDetection(entity):
@@ -142,8 +146,8 @@ class BacklogProvisioner:
             return admin_failure(error)
         return found
 
-    def _create(self, path: str) -> Failure | None:
-        admin, settings = self._administration(), dict[str, Any](BACKLOG_SETTINGS)
+    def _create(self, path: str, wanted: Mapping[str, object]) -> Failure | None:
+        admin, settings = self._administration(), dict[str, Any](wanted)
         try:
             within(self._admin_s, lambda: admin.create_queue(path, **settings))
         except ResourceExistsError:

@@ -7,30 +7,38 @@ An embedded namespace delivers no pings; the real service does, for the second t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 
+from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.core.ping_message import is_ping
 from twinbus.client.reporting.ledger_events import ClientRecorder, Completions
+from twinbus.client.sdk.failures import describe
 from twinbus.client.sdk.internals.connections import close_thoroughly
 from twinbus.client.sdk.internals.handlers import HookedReceiver
+from twinbus.pairing.abilities import Ability
+from twinbus.pairing.failure import Failure
 
 
 class PairedServiceBusReceiver(HookedReceiver):
     """A `ServiceBusReceiver` that shows no pings; with a ledger, what it is done with is recorded."""
 
     _completions: Completions | None = None
+    _tell: Callable[[Failure | None], None] | None = None
+    """Where to say whether receiving works."""
 
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
         until = None if max_wait_time is None else monotonic() + max_wait_time
         while True:
-            found = super().receive_messages(max_message_count, max_wait_time)
+            with self._told():
+                found = super().receive_messages(max_message_count, max_wait_time)
             kept = [message for message in found if not self._took_out(message)]
             if kept or not found:
                 return self._taken(kept)
@@ -42,7 +50,9 @@ class PairedServiceBusReceiver(HookedReceiver):
     def receive_deferred_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> list[ServiceBusReceivedMessage]:
-        return self._taken(super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs))
+        with self._told():
+            found = super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs)
+        return self._taken(found)
 
     def complete_message(self, message: ServiceBusReceivedMessage) -> None:
         super().complete_message(message)
@@ -59,15 +69,29 @@ class PairedServiceBusReceiver(HookedReceiver):
     def peek_messages(
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
     ) -> list[ServiceBusReceivedMessage]:
-        found = super().peek_messages(max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs)
+        with self._told():
+            found = super().peek_messages(max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs)
         return [message for message in found if not is_ping(message)]
 
     def choose_next(self, take: Callable[[], ServiceBusReceivedMessage]) -> ServiceBusReceivedMessage:
         while True:
-            message = take()
+            with self._told():
+                message = take()
             if not self._took_out(message):
                 self._taken([message])
                 return message
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell whether what is done inside works; only errors of the SDK say something of the service."""
+        try:
+            yield
+        except AzureError as error:
+            if self._tell is not None:
+                self._tell(describe(error, sending=False))
+            raise
+        if self._tell is not None:
+            self._tell(None)
 
     def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
         if not is_ping(message):
@@ -84,11 +108,19 @@ class PairedServiceBusReceiver(HookedReceiver):
         return messages
 
 
-def without_pings(receiver: ServiceBusReceiver, recorder: ClientRecorder | None = None) -> PairedServiceBusReceiver:
-    """The same receiver, which passes over pings from now on and records completions in the ledger, if there is one."""
+def without_pings(
+    receiver: ServiceBusReceiver,
+    recorder: ClientRecorder | None = None,
+    tried: Callable[[str, Ability, Failure | None], None] | None = None,
+) -> PairedServiceBusReceiver:
+    """The same receiver, which passes over pings from now on and records completions in the ledger, if there is one.
+
+    `tried` is told of every attempt to receive.
+    """
     # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
     receiver.__class__ = PairedServiceBusReceiver
     assert isinstance(receiver, PairedServiceBusReceiver)
     close_thoroughly(receiver)
     receiver._completions = None if recorder is None else Completions(recorder, receiver.entity_path)
+    receiver._tell = None if tried is None else partial(tried, receiver.entity_path, Ability.RECEIVE)
     return receiver

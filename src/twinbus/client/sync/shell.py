@@ -30,10 +30,11 @@ from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
 from twinbus.client.reporting.event_log import EventLog
-from twinbus.client.reporting.status import Phase
+from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.setup.preparation import Preparation
 from twinbus.client.sync import drive
+from twinbus.client.sync.board_runner import BoardRunner
 from twinbus.client.sync.concurrency import (
     Event,
     Lock,
@@ -50,6 +51,7 @@ from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
 from twinbus.client.sync.transport import BacklogLinks, Transport
+from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
@@ -61,6 +63,7 @@ from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
 if TYPE_CHECKING:
+    from twinbus.client.core.own_board import OwnBoard
     from twinbus.client.core.own_spool import OwnSpool
 
 SWEEP_S = 30.0
@@ -87,6 +90,7 @@ class PairShell:
         self._is_warm_queue_lent = False
         self._syphon: SyphonRunner | None = None
         self._unstarted_syphon: OwnSyphon | None = None
+        self._board: BoardRunner | None = None
         self._last_event: tuple[str, str] | None = None
         self.sides: Callable[[], PairSides | None] = lambda: None
         """Where to report that the syphon failed for good; None once the application has dropped the client."""
@@ -100,6 +104,7 @@ class PairShell:
             if self.state.phase is not Phase.NEW:
                 return
             self._unstarted_syphon = self._own_syphon()
+            board = self._own_board()
             found = self._find_backlog()
             self._transport.start()
             self._timers.start()
@@ -109,6 +114,8 @@ class PairShell:
                 self.state.recorder.paired(found)
             for warning in (*self.state.warnings(), *found.warnings):
                 self.event_log.report("pairing_warning", warning, namespace=self.state.secondary.name)
+            for entity, failure in found.managed.items():
+                self.tried(entity, Ability.MANAGE, failure)
             self._warm_queue = self._pick_queue()
             self._warm_up(self._warm_queue)
             self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
@@ -116,6 +123,9 @@ class PairShell:
             self.settle()
             if found.is_complete:
                 self._start_syphon(found)
+            if board is not None:
+                self.state.board, self._board = board, BoardRunner(board, self.pair.name)
+                self._board.start()
 
     def _start_syphon(self, found: Preparation) -> None:
         syphon = self._unstarted_syphon
@@ -141,12 +151,34 @@ class PairShell:
         self.state.spool = spool
         return found
 
+    def _own_board(self) -> OwnBoard | None:
+        """What reports on the board, if this client does; raises what would keep it from ever connecting."""
+        if not self.state.options.board:
+            return None
+        from twinbus.client.core.own_board import OwnBoard
+
+        return OwnBoard(self.state, self._status_for_others, self.event_log.report)
+
+    def _status_for_others(self) -> Status:
+        """Without what only this process has counted."""
+        with self.lock:
+            return self.state.status(monotonic(), lambda _entity: 0, self.event_log.dropped)
+
+    def _tell_board(self) -> None:
+        """Something may have changed."""
+        if self._board is not None:
+            self._board.wake()
+
+    def _report_of_spool(self, name: str, text: str, *, details: dict[str, object]) -> None:
+        self.event_log.report(name, text, details=details)
+        self._tell_board()
+
     def _own_spool(self) -> OwnSpool | None:
         if self.state.options.spool is None:
             return None
         from twinbus.client.core.own_spool import OwnSpool  # it brings the store of a namespace along
 
-        return OwnSpool(self.state, self.event_log.report, called_where_it_runs())
+        return OwnSpool(self.state, self._report_of_spool, called_where_it_runs())
 
     def _own_syphon(self) -> OwnSyphon | None:
         """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
@@ -163,6 +195,7 @@ class PairShell:
 
     def _tell_alert(self, alert: Alert) -> None:
         self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
+        self._tell_board()
         if alert.name == "refused":
             self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
@@ -225,6 +258,8 @@ class PairShell:
         if self._syphon is not None:
             self._syphon.stop()
         if side == "secondary":
+            if self._board is not None:
+                self._board.stop()
             self._transport.end_backlog()
             with self.lock:
                 self.pair.secondary_ended(monotonic())
@@ -358,6 +393,14 @@ class PairShell:
             self.pair.doubted(entity, failure, message_ids, "primary", sizes=sizes)
         self.settle()
 
+    def tried(self, path: str, ability: Ability, failure: Failure | None) -> None:
+        """An entity or subscription of the primary was received from, or managed; cheap while it works."""
+        if failure is None and self.pair.abilities.works(path, ability):
+            return
+        with self.lock:
+            self.pair.tried(path, ability, monotonic(), failure)
+        self.settle()
+
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         with self.lock:
             self.pair.warn_once(entity, name, text, **details)
@@ -385,12 +428,14 @@ class PairShell:
 
     def report(self, entity: Entity | None, event: ReportEvent) -> None:
         # Here and not later, so that callbacks, log and ledger have the order of the events.
-        path = None if entity is None else entity.path
+        path = event.details.get("path") if entity is None else entity.path
         self.state.record_event(entity, event)
         namespace = self.state.namespace_of(entity, event)
+        path = path if isinstance(path, str) else None
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
         if self.state.spool is not None and event.name in BACK:
             self.state.spool.wake()
+        self._tell_board()
 
     def time_came(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))

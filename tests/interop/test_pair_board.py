@@ -1,0 +1,90 @@
+"""Clients on the board: what the fleet sees of them, with either client (X6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from paired import Heard, PairHarness, wait_until
+
+from twinbus.board.fleet import Fleet, FleetVerdict, ProcessWord
+from twinbus.board.queue import board_path
+from twinbus.board.reader import read_board
+from twinbus.ledger import LedgerReader
+
+
+def fleet_of(harness: PairHarness) -> Fleet:
+    return read_board(harness.secondary.namespace.dial(20.0), harness.name, attempt_s=20.0)
+
+
+def wait_for_fleet(harness: PairHarness, is_so: Callable[[Fleet], bool]) -> Fleet:
+    found: list[Fleet] = []
+
+    def look() -> bool:
+        found.append(fleet_of(harness))
+        return is_so(found[-1])
+
+    wait_until(look)
+    return found[-1]
+
+
+def test_a_failover_is_seen_on_the_board_and_so_is_the_recovery(both: PairHarness) -> None:
+    with both.bus(board=True) as bus, bus.get_queue_sender(both.orders) as sender:
+        sender.send_messages(ServiceBusMessage("1"))
+        fleet = wait_for_fleet(both, lambda fleet: bool(fleet.processes))
+        assert fleet.verdict is FleetVerdict.HEALTHY
+        bus.force_failover(both.orders, reason="drill", stay=True)
+        fleet = wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.FAILED_OVER)
+        (orders,) = fleet.entities()
+        assert (orders.entity, orders.failed_over, orders.reason) == (both.orders, 1, "drill")
+        bus.mark_healthy(both.orders)
+        wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.HEALTHY)
+        board = bus.status().board
+        assert board is not None
+        assert (board.path, board.reason, board.posts >= 3) == (board_path(both.name), "", True)
+        assert "twinbus_pair_board_usable" in bus.metrics_text()
+    (process,) = wait_for_fleet(both, lambda fleet: fleet.processes[0].word is ProcessWord.ENDED).processes
+    assert process.report.entities[0].entity == both.orders
+
+
+def test_pairing_makes_the_board_with_its_settings(both: PairHarness) -> None:
+    with both.bus(board=True):
+        pass
+    with both.secondary.namespace.admin_client() as admin:
+        made = admin.get_queue(board_path(both.name))
+    assert made.default_message_time_to_live.total_seconds() == 300
+    assert (made.dead_lettering_on_message_expiration, made.requires_session) == (False, False)
+
+
+def test_without_the_option_there_is_no_board(both: PairHarness) -> None:
+    with both.bus() as bus:
+        assert bus.status().board is None
+    assert fleet_of(both).has_board is False
+
+
+def test_a_board_that_cannot_be_used_is_a_warning_and_sends_go_on(both: PairHarness) -> None:
+    with both.bus():
+        pass  # makes the backlog queues
+    with both.bus(board=True, create_backlog=False) as bus, bus.get_queue_sender(both.orders) as sender:
+        heard = Heard(bus)
+        assert sender.send_messages(ServiceBusMessage("1")).accepted == 1
+        warnings = bus.status().secondary_status.warnings
+        assert any("twinbus pair --board" in warning for warning in warnings)
+        wait_until(lambda: "not found" in (bus.status().board or pytest.fail("no board")).reason)
+        with both.secondary.namespace.admin_client() as admin:
+            admin.create_queue(board_path(both.name))
+        heard.wait_for("board_usable")
+        wait_for_fleet(both, lambda fleet: len(fleet.processes) == 1)
+
+
+def test_the_ledger_counts_what_the_board_costs(both: PairHarness, tmp_path) -> None:
+    with both.bus(board=True, ledger=tmp_path) as bus:
+        wait_until(lambda: (bus.status().board or pytest.fail("no board")).posts)
+        posts = (bus.status().board or pytest.fail("no board")).posts
+    records = list(LedgerReader(tmp_path).records())
+    posted = [each for each in records if each.kind == "board_posted"]
+    assert len(posted) >= posts
+    assert all(each.count == 1 and each.bytes > 100 for each in posted)
+    created = [each.queue for each in records if each.kind == "queue_created"]
+    assert board_path(both.name) in created
