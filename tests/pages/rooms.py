@@ -253,7 +253,7 @@ ROOMS = (
         "a web page for operators, live",
         (
             "twinbus board broker.limits broker.net cli.proxy_view cli.spool_view client control_client cost drill "
-            "ledger messages own_files pairing plain_text syphon transport units"
+            "ledger messages own_files pairing plain_text syphon transport"
         ),
     ),
     Room("console.access", "who is let in", is_pure=True),

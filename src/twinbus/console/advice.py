@@ -73,7 +73,7 @@ def _home(sections: Mapping[str, Facts]) -> dict[str, Any]:
     remote = [row for row in sections.get("processes", {}).values() if row["syphon"] and row["state"] == "reporting"]
     rate = rate or sum(row["syphon"]["rate"] for row in remote)
     if rate > 0:
-        seconds = (waiting or at_least) / rate
+        seconds = float(waiting or at_least or 0) / rate
         more = "" if waiting is not None else "at least "
         return {"seconds": seconds, "text": f"In {more}{rough_duration(seconds)} at {rate:,.0f} messages a second."}
     if any("paused" in row["state"] for row in syphons):

@@ -299,7 +299,7 @@ class ConsoleWatch:
         before, self._rates[side] = self._rates.get(side), (now, count)
         if before is None or count < before[1]:
             return None
-        return (count - before[1]) / max(0.001, now - before[0])
+        return float(count - before[1]) / max(0.001, now - before[0])
 
 
 def _syphon_row(syphon: RunningSyphon) -> dict[str, Any]:
