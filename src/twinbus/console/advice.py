@@ -42,6 +42,8 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
         }
     if secondary in STILL_GONE:
         return {"state": "risk", "text": "Not now. But there is no detour: if the primary fails too, sends fail."}
+    if _has_no_queues(sections):
+        return {"state": "risk", "text": "Not now. But there are no backlog queues: if the primary fails, sends fail."}
     full_in = backlog.get("full_in")
     if full_in is not None and full_in < HOURS_LOW * 3600:
         return {"state": "risk", "text": f"Not now. The backlog is full in {rough_duration(full_in)}: then sends fail."}
@@ -54,6 +56,11 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
         text = f"Sends to {some} may fail until clients fail over. What was accepted is safe."
         return {"state": "risk", "text": text + aside}
     return {"state": "no", "text": f"What was accepted is on the primary or in the backlog.{aside}"}
+
+
+def _has_no_queues(sections: Mapping[str, Facts]) -> bool:
+    queues = sections.get("queues", {}).values()
+    return bool(queues) and all(row["reason"].startswith("not found") for row in queues)
 
 
 # --- when will it be home? ---
@@ -100,6 +107,8 @@ def _todo(sections: Mapping[str, Facts]) -> Iterator[dict[str, Any]]:
         yield _step(f"{row['text']}: a fault that somebody has ordered.", action="fault.clear", key=key)
     if secondary in STILL_GONE:
         yield _step("Bring the secondary back: without it there is no detour.")
+    if secondary == "answers" and _has_no_queues(sections):
+        yield _step("Make the backlog queues.", "twinbus pair")
     if primary in STILL_GONE:
         yield _step("Look at the primary. Sends go to the backlog meanwhile: do not restart senders.")
         yield _step("Tell the owners of consumers: they read the primary only, and wait.")

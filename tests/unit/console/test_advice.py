@@ -93,3 +93,10 @@ def test_the_backlog_is_brought_home_only_when_there_is_a_home() -> None:
     commands = [step["command"] for step in steps(sections(backlog=waiting, entities=entity("failed over")))]
     assert commands == [""], "look at the entity first"
     assert all("syphon" not in step["command"] for step in steps(sections(backlog=waiting, sides=down("primary"))))
+
+
+def test_without_backlog_queues_there_is_no_detour() -> None:
+    queues = {f"q/{n}": {"name": f"q/{n}", "state": "cannot be used", "reason": "not found: nothing"} for n in range(3)}
+    state = sections(queues=queues)
+    assert advise(state)["loss"]["state"] == "risk"
+    assert [step["command"] for step in steps(state)] == ["twinbus pair"]
