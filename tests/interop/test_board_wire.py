@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from board_scene import failed_over, report
@@ -14,10 +17,12 @@ from twinbus.board.poster import BoardPoster
 from twinbus.board.queue import BOARD_SETTINGS, board_path
 from twinbus.board.reader import BoardReader, read_board
 from twinbus.board.report import ProcessReport, decode_report
+from twinbus.board.schedule import CLEAR_EVERY_S
 from twinbus.client.namespace import Namespace
 from twinbus.testing import LocalNamespace
 
 BOARD = board_path("contoso")
+SETTINGS: dict[str, Any] = dict(BOARD_SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,7 @@ def place(secondary: LocalNamespace) -> Iterator[Namespace]:
     """The secondary with an empty board."""
     namespace = Namespace.from_connection_string(secondary.connection_string)
     with namespace.admin_client() as admin:
-        admin.create_queue(BOARD, **BOARD_SETTINGS)
+        admin.create_queue(BOARD, **SETTINGS)
         yield namespace
         admin.delete_queue(BOARD)
 
@@ -84,7 +89,7 @@ async def test_the_official_client_reads_reports_by_peeking(place: Namespace) ->
             (message,) = await receiver.peek_messages(10)
     said = decode_report(b"".join(message.body))
     assert (said.instance, said.number, said.host) == ("a", 1, "host-a")
-    assert message.time_to_live.total_seconds() == 300
+    assert message.time_to_live == timedelta(minutes=5)
 
 
 async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: LocalNamespace) -> None:
@@ -96,7 +101,7 @@ async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: 
             while not posting.troubles:
                 await asyncio.sleep(0.01)
         with namespace.admin_client() as admin:
-            admin.create_queue(BOARD, **BOARD_SETTINGS)
+            admin.create_queue(BOARD, **SETTINGS)
             fleet = await look_until(reader, lambda fleet: len(fleet.processes) == 1)
             admin.delete_queue(BOARD)
     assert "not found" in (posting.troubles[0] or "")
@@ -106,7 +111,7 @@ async def test_without_a_board_there_is_no_fleet_and_no_poster_stops(secondary: 
 def test_a_key_without_listen_and_a_secondary_that_is_away_leave_the_fleet_unknown(secondary: LocalNamespace) -> None:
     sender = Namespace.from_connection_string(secondary.connection_string_for("sender"))
     with Namespace.from_connection_string(secondary.connection_string).admin_client() as admin:
-        admin.create_queue(BOARD, **BOARD_SETTINGS)
+        admin.create_queue(BOARD, **SETTINGS)
         refused = read_board(sender.dial(5.0), "contoso")
         admin.delete_queue(BOARD)
     assert (refused.has_board, refused.verdict) == (None, FleetVerdict.UNKNOWN)
@@ -118,5 +123,60 @@ def test_a_key_without_listen_and_a_secondary_that_is_away_leave_the_fleet_unkno
 
 
 def test_reports_are_gone_after_their_time(place: Namespace) -> None:
-    assert place.admin_client().get_queue(BOARD).default_message_time_to_live.total_seconds() == 300
+    assert place.admin_client().get_queue(BOARD).default_message_time_to_live == timedelta(minutes=5)
     wait_until(lambda: read_board(place.dial(5.0), "contoso").has_board is True)
+
+
+class Counting:
+    """What the board has cost."""
+
+    def __init__(self) -> None:
+        self.posts = self.peeks = self.clearings = 0
+
+    def posted(self, _path: str, _size: int) -> None:
+        self.posts += 1
+
+    def peeked(self, _path: str, _messages: object) -> None:
+        self.peeks += 1
+
+    def cleared(self, _path: str) -> None:
+        self.clearings += 1
+
+
+@pytest.mark.parametrize(("ahead_s", "clearings"), [(0.0, 0), (400.0, 1)])
+async def test_who_clears_receives_only_if_the_first_report_is_over_and_gives_back_what_is_not(
+    place: Namespace, ahead_s: float, clearings: int
+) -> None:
+    """By its own clock: one that is wrong costs an operation, and no report."""
+    counts, shift = Counting(), 0.0
+    poster = BoardPoster(
+        place.dial(5.0),
+        "contoso",
+        "a",
+        report,
+        clears=True,
+        counts=counts,
+        clock=lambda: time.monotonic() + shift,
+        wall_clock=lambda: time.time() + ahead_s,
+        chance=lambda: 0.0,
+    )
+    task = asyncio.create_task(poster.run())
+    async with asyncio.timeout(30), BoardReader(place.dial(5.0), "contoso") as reader:
+        while not counts.posts:
+            await asyncio.sleep(0.01)
+        shift = CLEAR_EVERY_S  # the next report and the clearing are due now
+        poster.wake()
+        while not counts.peeks:
+            await asyncio.sleep(0.01)
+        while counts.posts < 2 or counts.clearings < clearings:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert counts.clearings == clearings
+        fleet = await look_until(reader, lambda fleet: fleet.processes[0].report.number >= 2)
+        assert len(fleet.processes) == 1
+    with place.admin_client() as admin:
+        numbers = admin.get_queue_runtime_properties(BOARD)
+        assert numbers.active_message_count == counts.posts, "what was received has been given back"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await poster.end()

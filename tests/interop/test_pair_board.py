@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -53,7 +55,7 @@ def test_pairing_makes_the_board_with_its_settings(both: PairHarness) -> None:
         pass
     with both.secondary.namespace.admin_client() as admin:
         made = admin.get_queue(board_path(both.name))
-    assert made.default_message_time_to_live.total_seconds() == 300
+    assert made.default_message_time_to_live == timedelta(minutes=5)
     assert (made.dead_lettering_on_message_expiration, made.requires_session) == (False, False)
 
 
@@ -78,7 +80,7 @@ def test_a_board_that_cannot_be_used_is_a_warning_and_sends_go_on(both: PairHarn
         wait_for_fleet(both, lambda fleet: len(fleet.processes) == 1)
 
 
-def test_the_ledger_counts_what_the_board_costs(both: PairHarness, tmp_path) -> None:
+def test_ledger_and_meter_count_the_same_reports(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(board=True, ledger=tmp_path) as bus:
         wait_until(lambda: (bus.status().board or pytest.fail("no board")).posts)
         posts = (bus.status().board or pytest.fail("no board")).posts
@@ -86,5 +88,8 @@ def test_the_ledger_counts_what_the_board_costs(both: PairHarness, tmp_path) -> 
     posted = [each for each in records if each.kind == "board_posted"]
     assert len(posted) >= posts
     assert all(each.count == 1 and each.bytes > 100 for each in posted)
+    metered = {one["kind"]: one for one in both.secondary.readings() if one["entity"] == board_path(both.name).lower()}
+    assert sum(each.count for each in posted) == metered["send"]["operations"]
+    assert sum(each.bytes for each in posted) == metered["send"]["bytes"]
     created = [each.queue for each in records if each.kind == "queue_created"]
     assert board_path(both.name) in created

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mutant import Mutant
+from mutants_of_board import BOARD
 from mutants_of_failover import FAILOVER
 from mutants_of_pairing import PAIRING
 from mutants_of_pipeline import PIPELINE
@@ -16,7 +17,7 @@ from mutants_of_way_home import WAY_HOME
 def named_mutants() -> dict[str, Mutant]:
     numbers: Counter[str] = Counter()
     named: dict[str, Mutant] = {}
-    for mutant in (*SERVICE, *PAIRING, *FAILOVER, *WAY_HOME, *PIPELINE, *PROXY):
+    for mutant in (*SERVICE, *PAIRING, *FAILOVER, *WAY_HOME, *PIPELINE, *PROXY, *BOARD):
         numbers[mutant.clause] += 1
         named[f"{mutant.clause}.{numbers[mutant.clause]}"] = mutant
     return named

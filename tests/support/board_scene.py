@@ -18,7 +18,8 @@ def report(instance: str = "a", number: int = 1, **facts: Any) -> ProcessReport:
 
 
 def failed_over(entity: str = "orders", **facts: Any) -> EntityFinding:
-    return EntityFinding(entity=entity, state=ReportedState.FAILED_OVER, **{"for_s": 5.0, "reason": "down"} | facts)
+    usual: dict[str, Any] = {"for_s": 5.0, "reason": "down"}
+    return EntityFinding(entity=entity, state=ReportedState.FAILED_OVER, **usual | facts)
 
 
 class BoardInMemory:
@@ -29,11 +30,11 @@ class BoardInMemory:
         self.peeks = 0
         self.shown = 0
 
-    def post(self, what: ProcessReport | bytes, at: float, signature: str = "") -> None:
+    def post(self, what: ProcessReport | bytes, at: float) -> None:
         """`at`: seconds on the secondary's clock since the test began."""
         body = what if isinstance(what, bytes) else encode_report(what)
         enqueued_ms = int((THERE_S + at) * 1000)
-        self.posts.append(PostedReport(len(self.posts) + 1, enqueued_ms, body, len(body) + 200, signature))
+        self.posts.append(PostedReport(len(self.posts) + 1, enqueued_ms, body, len(body) + 200))
 
     def answer(self, ask: BoardPeek) -> Sequence[PostedReport]:
         self.peeks += 1

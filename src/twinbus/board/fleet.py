@@ -8,7 +8,6 @@ says that even the newest report is old, and nothing proves it, the fleet is unk
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, assert_never
@@ -78,8 +77,6 @@ class FleetProcess:
     """Of the report, at least."""
     sequence: int
     """Of the report, on the board."""
-    is_signed: bool = False
-    """Whether the report proves with a key which host it is from."""
 
     @property
     def is_calm(self) -> bool:
@@ -98,7 +95,6 @@ class FleetProcess:
             "reason": report.reason,
             "report_age_s": self.age_s,
             "report_number": report.number,
-            "is_signed": self.is_signed,
             "entities": [
                 {
                     "entity": each.entity,
@@ -233,7 +229,6 @@ class _Kept(NamedTuple):
     report: ProcessReport
     sequence: int
     enqueued_s: float
-    signer: str | None
 
 
 class FleetMemory:
@@ -243,19 +238,19 @@ class FleetMemory:
     doubt.
     """
 
-    def __init__(
-        self, check_signature: Callable[[PostedReport], str | None] = lambda _post: None, most: int = PROCESSES_MAX
-    ) -> None:
-        """`check_signature`: the host whose key has signed the report; None: it is not signed, or not rightly."""
-        self._check_signature = check_signature
+    def __init__(self, most: int = PROCESSES_MAX) -> None:
         self._most = most
-        self._kept: dict[tuple[str, str | None], _Kept] = {}
+        self._kept: dict[str, _Kept] = {}
+        """By instance."""
         self._left_out: dict[str, float] = {}
         self._is_overfull = False
         self._unreadable = 0
         self._ahead_s: float | None = None
         """How far the secondary's clock is ahead of ours, at least."""
         self._newest_s: float | None = None
+        self._looked_at: float | None = None
+        self._arrived_at: float | None = None
+        """The newest report came after this time: it was not there when the look before had ended."""
         self.next_sequence: int | None = None
         """Where the next look begins; None: there was none yet."""
         self._is_all = True
@@ -264,13 +259,18 @@ class FleetMemory:
         """What a look has found, which ended at that time."""
         for post in found.posts:
             self._note_time(post, at)
+        if found.posts and self._looked_at is not None:
+            self._arrived_at = self._looked_at
+        if found.is_all:
+            self._looked_at = at
+        self._forget_what_is_over(at)
         for post in found.posts:
             self._add(post, at)
         self.next_sequence, self._is_all = found.next_sequence, found.is_all
 
     def anew(self) -> FleetMemory:
         """One that remembers nothing: the board is gone, and numbers begin anew on the next."""
-        return FleetMemory(self._check_signature, self._most)
+        return FleetMemory(self._most)
 
     def fleet(self, at: float, wall_s: float) -> Fleet:
         """The fleet as it is known now."""
@@ -289,19 +289,20 @@ class FleetMemory:
         newest_age_s = None if self._newest_s is None else max(0.0, self._now_there(at) - self._newest_s)
         return Fleet(
             processes=tuple(processes),
-            problem=self._problem(wall_s),
+            problem=self._problem(at, wall_s),
             left_out=len(self._left_out),
             unreadable=self._unreadable,
             newest_age_s=newest_age_s,
         )
 
-    def _problem(self, wall_s: float) -> str:
+    def _problem(self, at: float, wall_s: float) -> str:
         if not self._is_all:
             return "there is more on the board than one look reads"
         if self._left_out:
             more = "more than " if self._is_overfull else ""
             return f"{more}{len(self._left_out):,} more processes report than are remembered"
-        if self._kept and self._newest_s is not None and wall_s - self._newest_s > DOUBT_S:
+        is_watched = self._arrived_at is not None and at - self._arrived_at <= DOUBT_S
+        if self._kept and self._newest_s is not None and wall_s - self._newest_s > DOUBT_S and not is_watched:
             age = round(wall_s - self._newest_s)
             return f"by this machine's clock the newest report is {age:,} s old: nobody reports, or the clocks differ"
         return "" if self._kept else "no process reports on the board"
@@ -324,24 +325,13 @@ class FleetMemory:
         except DecodeError:
             self._unreadable = min(self._unreadable + 1, UNREADABLE_MAX)
             return
-        signer = self._check_signature(post)
-        key = (report.instance, signer)
-        kept = self._kept.get(key)
-        if kept is not None and kept.report.number >= report.number:
+        kept = self._kept.get(report.instance)
+        if kept is not None and report.number <= kept.report.number:
             return  # a repetition, or an old report that somebody posts again
-        if kept is None and len(self._kept) >= self._most and not self._makes_room(signer):
+        if kept is None and len(self._kept) >= self._most:
             self._leave_out(report.instance, post.enqueued_ms / 1000)
             return
-        self._kept[key] = _Kept(report, post.sequence, post.enqueued_ms / 1000, signer)
-
-    def _makes_room(self, signer: str | None) -> bool:
-        """Whether an unsigned report had to go for a signed one."""
-        unsigned = None if signer is None else next((key for key in self._kept if key[1] is None), None)
-        if unsigned is None:
-            return False
-        kept = self._kept.pop(unsigned)
-        self._leave_out(unsigned[0], kept.enqueued_s)
-        return True
+        self._kept[report.instance] = _Kept(report, post.sequence, post.enqueued_ms / 1000)
 
     def _leave_out(self, instance: str, enqueued_s: float) -> None:
         if len(self._left_out) < self._most or instance in self._left_out:
@@ -351,7 +341,7 @@ class FleetMemory:
 
     def _forget_what_is_over(self, at: float) -> None:
         oldest = self._now_there(at) - LIFE_S
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.enqueued_s > oldest}
+        self._kept = {instance: kept for instance, kept in self._kept.items() if kept.enqueued_s > oldest}
         self._left_out = {instance: when for instance, when in self._left_out.items() if when > oldest}
         self._is_overfull = self._is_overfull and len(self._left_out) >= self._most
 
@@ -362,7 +352,6 @@ class FleetMemory:
             word=_word(kept.report, age_s),
             age_s=age_s,
             sequence=kept.sequence,
-            is_signed=kept.signer is not None,
         )
 
 

@@ -29,7 +29,6 @@ class PostedReport(NamedTuple):
     body: bytes
     """Encoded report, if it is one; empty if the message is too large for one."""
     size: int
-    signature: str = ""
 
 
 class BoardPeek(NamedTuple):

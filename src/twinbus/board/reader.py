@@ -46,7 +46,6 @@ class BoardReader:
         *,
         attempt_s: float = 5.0,
         on_peek: Callable[[str, Sequence[bytes]], None] = lambda _path, _messages: None,
-        check_signature: Callable[[PostedReport], str | None] = lambda _post: None,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
     ) -> None:
@@ -54,7 +53,7 @@ class BoardReader:
         self.path = board_path(primary_name)
         self._attempt_s = attempt_s
         self._clock, self._wall_clock = clock, wall_clock
-        self._memory = FleetMemory(check_signature)
+        self._memory = FleetMemory()
         self._shared = SharedConnection(
             lambda: NamespaceConnection(dial, attempt_s=attempt_s, name=READER_NAME, on_peek=on_peek)
         )

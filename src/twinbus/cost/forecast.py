@@ -27,7 +27,7 @@ PING_BYTES = 156
 """Of every ping: it is empty, and its ids have one length."""
 LOOK_REQUESTS = 2
 """A look lists the secondary's queues and their numbers; more than 100 queues take further pages."""
-REPORT_BYTES = 700
+REPORT_BYTES = 1_000
 """About what a report on the board has, of a process with few entities."""
 POST_SHARE = 1 - EARLIER / 2
 """Reports come a little before their time."""

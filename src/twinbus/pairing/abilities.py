@@ -102,6 +102,8 @@ class Abilities:
             return events
         key = (path.lower(), ability)
         before = self._records.get(key)
+        if before is None and failure is not None and failure.kind is Kind.NOT_FOUND:
+            return events  # a wrong name is the caller's fault, and not a trouble of the primary
         record = before or AbilityRecord(path, ability, works, at)
         if before is None:
             self._make_room()

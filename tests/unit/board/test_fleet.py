@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from board_scene import THERE_S, BoardInMemory, failed_over, report
 
-from twinbus.board.fleet import NO_BOARD, PROCESSES_MAX, FleetMemory, FleetVerdict, ProcessWord
+from twinbus.board.fleet import NO_BOARD, PROCESSES_MAX, Fleet, FleetMemory, FleetVerdict, ProcessWord
 from twinbus.board.queue import LIFE_S
 from twinbus.board.report import EntityFinding, ProcessPhase, ReportedState, SyphonFinding
 
@@ -20,17 +22,17 @@ class Watcher:
         self.board, self.skew_s = board, skew_s
         self.memory = FleetMemory()
 
-    def fleet(self, at: float, *, looks: bool = True):
+    def fleet(self, at: float, *, looks: bool = True) -> Fleet:
         if looks:
             self.memory.add(self.board.look(self.memory.next_sequence), HERE + at)
         return self.memory.fleet(HERE + at, THERE_S + at + self.skew_s)
 
 
-def words(fleet):
+def words(fleet: Fleet) -> dict[str, ProcessWord]:
     return {each.report.instance: each.word for each in fleet.processes}
 
 
-def test_a_process_that_has_failed_over_makes_the_fleet_fail_over():
+def test_a_process_that_has_failed_over_makes_the_fleet_fail_over() -> None:
     board = BoardInMemory()
     board.post(report("a"), 0)
     board.post(report("b", entities=(failed_over(),)), 1)
@@ -41,7 +43,7 @@ def test_a_process_that_has_failed_over_makes_the_fleet_fail_over():
     assert (orders.entity, orders.failed_over, orders.healthy, orders.reason) == ("orders", 1, 0, "down")
 
 
-def test_the_latest_report_of_an_instance_holds_and_an_old_one_posted_again_changes_nothing():
+def test_the_latest_report_of_an_instance_holds_and_an_old_one_posted_again_changes_nothing() -> None:
     board = BoardInMemory()
     board.post(report("a", 2), 0)
     board.post(report("a", 1, entities=(failed_over(),)), 1)
@@ -49,7 +51,7 @@ def test_the_latest_report_of_an_instance_holds_and_an_old_one_posted_again_chan
 
 
 @pytest.mark.parametrize("skew_s", [-7200.0, 0.0, 7200.0])
-def test_a_report_is_over_when_the_secondary_clock_proves_it_whatever_the_reader_clock_says(skew_s):
+def test_a_report_is_over_when_the_secondary_clock_proves_it_whatever_the_reader_clock_says(skew_s: float) -> None:
     board = BoardInMemory()
     board.post(report("a", entities=(failed_over(),)), 0)
     watcher = Watcher(board, skew_s)
@@ -58,7 +60,7 @@ def test_a_report_is_over_when_the_secondary_clock_proves_it_whatever_the_reader
     assert watcher.fleet(LIFE_S + 1).processes == ()
 
 
-def test_what_is_over_when_a_reader_begins_is_skipped_because_newer_reports_prove_it():
+def test_what_is_over_when_a_reader_begins_is_skipped_because_newer_reports_prove_it() -> None:
     board = BoardInMemory()
     board.post(report("old", entities=(failed_over(),)), 0)
     board.post(report("new"), LIFE_S + 5)
@@ -66,7 +68,7 @@ def test_what_is_over_when_a_reader_begins_is_skipped_because_newer_reports_prov
     assert (list(words(fleet)), fleet.verdict) == (["new"], FleetVerdict.HEALTHY)
 
 
-def test_a_board_on_which_all_is_old_by_the_clock_of_the_reader_is_unknown_and_not_healthy():
+def test_a_board_on_which_all_is_old_by_the_clock_of_the_reader_is_unknown_and_not_healthy() -> None:
     board = BoardInMemory()
     board.post(report("a"), 0)
     fleet = Watcher(board, skew_s=3600).fleet(1)
@@ -74,12 +76,12 @@ def test_a_board_on_which_all_is_old_by_the_clock_of_the_reader_is_unknown_and_n
     assert "by this machine's clock" in fleet.problem
 
 
-def test_an_empty_board_is_unknown_and_a_missing_one_says_nothing():
+def test_an_empty_board_is_unknown_and_a_missing_one_says_nothing() -> None:
     assert Watcher(BoardInMemory()).fleet(0).verdict is FleetVerdict.UNKNOWN
     assert NO_BOARD.verdict is FleetVerdict.HEALTHY
 
 
-def test_a_process_that_falls_silent_is_unknown_and_one_that_said_goodbye_is_not():
+def test_a_process_that_falls_silent_is_unknown_and_one_that_said_goodbye_is_not() -> None:
     board = BoardInMemory()
     board.post(report("killed"), 0)
     board.post(report("closed", phase=ProcessPhase.CLOSED), 0)
@@ -93,7 +95,7 @@ def test_a_process_that_falls_silent_is_unknown_and_one_that_said_goodbye_is_not
     assert fleet.verdict is FleetVerdict.UNKNOWN
 
 
-def test_what_a_silent_process_had_said_is_not_taken_for_true():
+def test_what_a_silent_process_had_said_is_not_taken_for_true() -> None:
     board = BoardInMemory()
     board.post(report("killed", entities=(failed_over(),)), 0)
     board.post(report("alive"), 140)
@@ -115,13 +117,13 @@ def test_what_a_silent_process_had_said_is_not_taken_for_true():
         ({"spooled": 0, "syphon": SyphonFinding(left=0)}, FleetVerdict.HEALTHY),
     ],
 )
-def test_each_trouble_has_its_verdict(facts, verdict):
+def test_each_trouble_has_its_verdict(facts: dict[str, Any], verdict: FleetVerdict) -> None:
     board = BoardInMemory()
     board.post(report("a", **facts), 0)
     assert Watcher(board).fleet(1).verdict is verdict
 
 
-def test_messages_that_are_no_reports_are_counted_and_passed_over():
+def test_messages_that_are_no_reports_are_counted_and_passed_over() -> None:
     board = BoardInMemory()
     for body in (b"", b"{", b'{"format":1}', b"[" * 30_000, b"x" * 100_000, b'{"format":2,"instance":"a"}'):
         board.post(body, 0)
@@ -130,7 +132,7 @@ def test_messages_that_are_no_reports_are_counted_and_passed_over():
     assert (fleet.unreadable, list(words(fleet))) == (6, ["a"])
 
 
-def test_a_flood_of_instances_is_bounded_and_makes_the_fleet_unknown_but_keeps_who_was_known():
+def test_a_flood_of_instances_is_bounded_and_makes_the_fleet_unknown_but_keeps_who_was_known() -> None:
     board = BoardInMemory()
     board.post(report("real", entities=(failed_over(),)), 0)
     watcher = Watcher(board)
@@ -146,7 +148,7 @@ def test_a_flood_of_instances_is_bounded_and_makes_the_fleet_unknown_but_keeps_w
     assert watcher.fleet(5).verdict is FleetVerdict.UNKNOWN  # nothing is known to be wrong, and not all are known
 
 
-def test_lengths_of_time_go_on_with_the_age_of_the_report():
+def test_lengths_of_time_go_on_with_the_age_of_the_report() -> None:
     board = BoardInMemory()
     board.post(report("a", entities=(failed_over(for_s=30.0),)), 0)
     watcher = Watcher(board)
@@ -154,3 +156,24 @@ def test_lengths_of_time_go_on_with_the_age_of_the_report():
     fleet = watcher.fleet(10, looks=False)
     assert fleet.entities()[0].longest_s == pytest.approx(40.0)
     assert fleet.as_dict()["processes"][0]["entities"][0]["for_s"] == pytest.approx(40.0)
+
+
+def test_a_reader_that_sees_reports_arrive_does_not_doubt_them_for_its_own_clock() -> None:
+    board = BoardInMemory()
+    board.post(report("a"), 0)
+    watcher = Watcher(board, skew_s=7200)
+    assert watcher.fleet(1).verdict is FleetVerdict.UNKNOWN
+    board.post(report("a", 2), 10)
+    assert watcher.fleet(11).verdict is FleetVerdict.HEALTHY
+    assert watcher.fleet(80).verdict is FleetVerdict.HEALTHY
+    assert watcher.fleet(220).verdict is FleetVerdict.UNKNOWN
+
+
+def test_a_made_up_number_hides_a_process_until_that_report_is_over_and_no_longer() -> None:
+    board = BoardInMemory()
+    watcher = Watcher(board)
+    board.post(report("a", 10**9), 0)
+    board.post(report("a", 7, entities=(failed_over(),)), 1)
+    assert watcher.fleet(2).verdict is FleetVerdict.HEALTHY
+    board.post(report("a", 8, entities=(failed_over(),)), LIFE_S + 1)
+    assert watcher.fleet(LIFE_S + 2).verdict is FleetVerdict.FAILED_OVER

@@ -21,13 +21,15 @@ from sample_status import NOW, ORDERS, SECONDARY, STATUS
 
 from twinbus.client.reporting.metric_types import LABELS, Metric
 from twinbus.client.reporting.metrics import METRICS
-from twinbus.client.reporting.status import BoardStatus, EntityStatus, Phase, SpoolStatus, Status
+from twinbus.client.reporting.status import AbilityStatus, BoardStatus, EntityStatus, Phase, SpoolStatus, Status
 from twinbus.client.reporting.telemetry import PICTURE_S, Telemetry
+from twinbus.pairing.abilities import Ability
 
 PAIR = {"client": "1", "primary": "contoso", "secondary": "backup"}
 SPOOLING = replace(
     STATUS,
     spool=SpoolStatus(folder="/var/spool/shop", messages=5, size_bytes=700, sent_home=3),
+    abilities=(AbilityStatus(path="orders", ability=Ability.RECEIVE, works=False, since=NOW, reason="no"),),
     board=BoardStatus(path="contoso/x-twinbus-board", instance="f00d", posts=12, posted_at=NOW),
 )
 EMPTY = Status(at=NOW, primary="contoso", secondary="backup", phase=Phase.NEW)

@@ -6,13 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from board_scene import report
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.board.message import encode_post
+from twinbus.board.report import EntityFinding, encode_report
 from twinbus.client.core.ping_message import ping_message
 from twinbus.client.sdk.messages import Prepared, encode_messages
 from twinbus.cost.bill import Use, bill
-from twinbus.cost.forecast import ALIAS_BYTES, PING_BYTES, Usage, capacity, forecast, uses
+from twinbus.cost.forecast import (
+    ALIAS_BYTES,
+    HOURS_A_MONTH,
+    PING_BYTES,
+    POSTS_PER_OUTAGE,
+    REPORT_BYTES,
+    Usage,
+    capacity,
+    forecast,
+    uses,
+)
 from twinbus.cost.prices import Prices, Tier, load_prices
 from twinbus.cost.stages import CHARGES, Stage
 from twinbus.errors import OptionsError
@@ -148,3 +161,24 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -
     file.write_text(text)
     with pytest.raises(OptionsError, match=said):
         load_prices(file)
+
+
+def test_a_board_costs_a_report_a_minute_three_in_an_outage_and_what_is_read() -> None:
+    """X6, C1."""
+    assert Stage.BOARD not in uses(Usage(clients=20))
+    calm = Usage(clients=1, syphons=0, outages=0, board=True)
+    assert calm.posts == pytest.approx(HOURS_A_MONTH * 60 / 0.95)
+    outage = Usage(clients=1, syphons=0, outages=1, outage_s=3_600, failover_s=0, board=True)
+    assert outage.posts - calm.posts == pytest.approx(2 * 60 / 0.95 + POSTS_PER_OUTAGE)
+    read = uses(Usage(clients=200, syphons=0, outages=0, board=True, board_looks=100))
+    assert read[Stage.BOARD].full == read[Stage.BOARD].documents == pytest.approx(200 * calm.posts)
+    assert read[Stage.BOARD_READ].documents == 0
+    assert read[Stage.BOARD_READ].full == pytest.approx(100 * (200 * 5 / 0.95 + 2))
+
+
+def test_a_forecast_knows_how_large_a_report_is() -> None:
+    """Of a process with five entities: it is enough, and not twice as much."""
+    entities = tuple([EntityFinding(entity=f"entity-{number}") for number in range(5)])
+    said = report("0123456789abcdef", 1000, host="orders-7d9f8b6c5-x2k4p", entities=entities, spooled=0)
+    size = len(encode_post(said, encode_report(said)))
+    assert size <= REPORT_BYTES < 2 * size

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.pairing.abilities import PATHS_MAX, Abilities, Ability, verdict
+from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.failure import Failure, FailureKind
 
 INTERNAL = Failure(FailureKind.INTERNAL, "no", "amqp:internal-error")
@@ -15,11 +16,11 @@ SILENT = Failure(FailureKind.NO_ANSWER, "silence", is_connection=True)
 SLOW_LINK = Failure(FailureKind.NO_ANSWER, "no answer to a link")
 
 
-def names(events):
+def names(events: list[ReportEvent]) -> list[str]:
     return [event.name for event in events]
 
 
-def test_an_entity_that_gives_nothing_out_is_reported_once_and_so_is_its_return():
+def test_an_entity_that_gives_nothing_out_is_reported_once_and_so_is_its_return() -> None:
     abilities = Abilities()
     assert names(abilities.tried("orders", Ability.RECEIVE, 1, None)) == []
     assert names(abilities.tried("orders", Ability.RECEIVE, 2, INTERNAL)) == ["receive_failed"]
@@ -32,7 +33,7 @@ def test_an_entity_that_gives_nothing_out_is_reported_once_and_so_is_its_return(
 
 
 @pytest.mark.parametrize("failure", [LOST, SILENT])
-def test_a_primary_that_nobody_can_contact_is_more_than_one_entity(failure):
+def test_a_primary_that_nobody_can_contact_is_more_than_one_entity(failure: Failure | None) -> None:
     abilities = Abilities()
     assert names(abilities.tried("orders", Ability.RECEIVE, 1, failure)) == ["primary_unreachable", "receive_failed"]
     assert names(abilities.tried("orders", Ability.MANAGE, 2, failure)) == ["manage_failed"]
@@ -42,7 +43,7 @@ def test_a_primary_that_nobody_can_contact_is_more_than_one_entity(failure):
     assert names(abilities.tried("orders", Ability.RECEIVE, 4, None)) == ["receive_works"]
 
 
-def test_a_link_that_is_not_answered_says_nothing_of_the_whole_primary():
+def test_a_link_that_is_not_answered_says_nothing_of_the_whole_primary() -> None:
     abilities = Abilities()
     assert names(abilities.tried("orders", Ability.RECEIVE, 1, SLOW_LINK)) == ["receive_failed"]
     assert abilities.has_contact
@@ -62,16 +63,28 @@ def test_a_link_that_is_not_answered_says_nothing_of_the_whole_primary():
         (Ability.RECEIVE, None, True),
     ],
 )
-def test_each_failure_says_what_it_proves(ability, failure, works):
+def test_each_failure_says_what_it_proves(ability: Ability, failure: Failure | None, works: bool | None) -> None:
     assert verdict(ability, failure) is works
 
 
+def test_a_wrong_name_is_no_trouble_of_the_primary_and_an_entity_that_vanishes_is() -> None:
+    abilities, gone = Abilities(), Failure(FailureKind.NOT_FOUND, "gone")
+    assert abilities.tried("ordres", Ability.RECEIVE, 1, gone) == []
+    assert abilities.records == ()
+    abilities.tried("orders", Ability.RECEIVE, 2, None)
+    assert names(abilities.tried("orders", Ability.RECEIVE, 3, gone)) == ["receive_failed"]
+
+
+Attempt = tuple[str, Ability, Failure | None]
 FAILURES = st.sampled_from([None, INTERNAL, LOST, SILENT, SLOW_LINK, Failure(FailureKind.BUSY, "busy")])
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(Ability), FAILURES), max_size=40))
-def test_what_is_reported_as_failed_is_reported_as_working_before_it_fails_again(attempts):
-    abilities, open_troubles = Abilities(), set()
+def test_what_is_reported_as_failed_is_reported_as_working_before_it_fails_again(
+    attempts: list[Attempt],
+) -> None:
+    abilities = Abilities()
+    open_troubles: set[tuple[str, object]] = set()
     for at, (path, ability, failure) in enumerate(attempts):
         for event in abilities.tried(path, ability, at, failure):
             what = (event.name.split("_")[0], event.details.get("path"))
@@ -83,7 +96,7 @@ def test_what_is_reported_as_failed_is_reported_as_working_before_it_fails_again
     assert (("primary", None) in open_troubles) == (not abilities.has_contact)
 
 
-def test_what_is_remembered_is_bounded_and_troubles_stay():
+def test_what_is_remembered_is_bounded_and_troubles_stay() -> None:
     abilities = Abilities()
     abilities.tried("down", Ability.RECEIVE, 0, INTERNAL)
     for number in range(2 * PATHS_MAX):

@@ -164,8 +164,9 @@ _METRICS: tuple[Metric, ...] = (
     ),
     of_pair(
         "twinbus_pair_primary_reachable",
-        "0 while nobody can connect to the primary or it is silent, as far as this process knows, else 1.",
-        lambda status: float(status.primary_status.unreachable_since is None),
+        "0 while nobody can connect to the primary or it is silent, as far as this process knows, else 1; missing "
+        "before pairing.",
+        lambda status: None if status.phase is Phase.NEW else float(status.primary_status.unreachable_since is None),
     ),
     *BACKLOG_METRICS,
     of_secondary(
