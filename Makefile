@@ -42,7 +42,7 @@ test-long: setup ## tests that take long for what they add: the other client, fu
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py
 
-test-cluster: setup ## a Spark cluster of two workers on this machine: drains with executors, workers and drivers killed
+test-cluster: setup ## Spark clusters of two and of four workers on this machine: drains with executors, workers and drivers killed
 	@$(BIN)/pytest -m cluster tests/cluster
 
 test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
@@ -144,7 +144,7 @@ $(INSTALLED): pyproject.toml
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=chromium
 	@echo "setup: installing into .venv"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,spark,connect]'
 	@touch $@
 
 # A test peer (Qpid Proton) comes as source: it wants a compiler and the Python headers.

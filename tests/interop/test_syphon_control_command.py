@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -183,3 +184,60 @@ def test_the_syphon_of_a_spool_is_steered_too(spaces: NamespacePair, tmp_path: P
             side.faults.clear()
         resume(the_syphon(), wait_s=WAIT_S)
         until(lambda: ids_at(spaces.primary, "orders") == ["m1"], "it is home")
+
+
+# --- several processes ---
+
+
+def children_of(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(each) for each in found.stdout.split()]
+
+
+def test_several_processes_share_the_work_and_the_rate_and_are_steered_as_one(filled: NamespacePair) -> None:
+    process = started("--until-empty", "--processes", "3", "--rate", "60")
+    wait_for(process, "progress", moved_min=60)
+    assert (facts().processes, facts().rate_limit) == (3, pytest.approx(60))
+    assert facts().moved <= 60 * facts().seconds + 20
+    pause(the_syphon(), wait_s=WAIT_S)
+    until(lambda: facts().held == 0, "all give back what they hold")
+    moved = facts().moved
+    time.sleep(0.6)
+    assert facts().moved == moved, "none of them moves anything"
+    set_pace(the_syphon(), PaceChange(rate=None, first=20), wait_s=WAIT_S)
+    resume(the_syphon(), wait_s=WAIT_S)
+    until(lambda: facts().state == "paused after the canary", "the first ones are home")
+    assert len(ids_at(filled.primary, "orders")) + len(ids_at(filled.primary, "invoices")) == moved + 20
+    resume(the_syphon(), wait_s=WAIT_S)
+    said = wait_for(process, "finished")
+    assert (said["ending"], said["moved"], said["repeated"]) == ("empty", 2_050, 0)
+    assert ended(process) == 0
+    assert len(set(ids_at(filled.primary, "orders"))) == 2_000
+
+
+def test_a_process_that_is_killed_loses_nothing_and_none_outlives_the_first(filled: NamespacePair) -> None:
+    process = started("--processes", "3", "--rate", "100")
+    wait_for(process, "progress", moved_min=100)
+    os.kill(next(pid for pid in children_of(process.pid) if "spawn_main" in command_of(pid)), signal.SIGKILL)
+    wait_for(process, "alert", name="process_ended")
+    rest = [pid for pid in children_of(process.pid) if "spawn_main" in command_of(pid)]
+    assert len(rest) == 1
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    until(lambda: not any("spawn_main" in command_of(pid) for pid in rest), "they stop when the first one is gone")
+    assert len(set(ids_at(filled.primary, "orders"))) >= 50
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("words", [["--order", "session"], ["--spool", "."], ["--dry-run"]])
+def test_several_processes_are_refused_where_one_counts_or_decides(
+    spaces: NamespacePair, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["syphon", "--processes", "2", *words]) == 2
+    assert f"--processes and {words[0]} exclude each other" in capsys.readouterr().err

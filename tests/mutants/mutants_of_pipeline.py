@@ -159,6 +159,14 @@ PIPELINE = (
     ),
     Mutant(
         "D2",
+        "spark/drain/plan.py",
+        "rate=None if rate is None else rate / count",
+        "rate=rate",
+        "each task has the rate of the whole drain",
+        "test_shares_of_rate_and_number_are_those_of_the_whole",
+    ),
+    Mutant(
+        "D2",
         "spark/drain/shard.py",
         "queues=shard.queues,\n",
         "queues=shard.queues[:1],\n",

@@ -31,6 +31,14 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
+        "syphon/pace.py",
+        "None if change.first is None else self._moved + change.first",
+        "change.first",
+        "a number of messages that is set while a syphon runs counts those that are home already",
+        "test_first_counts_from_now_pauses_and_ends_nothing",
+    ),
+    Mutant(
+        "P13",
         "syphon/options.py",
         "    return replace(options, chance=random.random) if options.chance is no_chance else options",
         "    return options",

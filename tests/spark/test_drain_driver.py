@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
+from json_rules import broken_rules
 from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to
 
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.cli.commands.drain import _once
-from twinbus.cli.drain_output import DrainLines
+from twinbus.cli.drain_output import DrainJsonLines, DrainLines
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
@@ -24,10 +29,13 @@ from twinbus.pairing.envelope import address
 from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
-from twinbus.spark.drain.drain import DrainResult, drain
+from twinbus.spark.drain.drain import drain
+from twinbus.spark.drain.forecast import plan_drain
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.result import DrainResult
 from twinbus.spark.drain.shard import ShardReport, drain_shard
+from twinbus.syphon.control import PaceChange, pause, resume, running_syphons, set_pace
 from twinbus.testing import NamespacePair
 from twinbus.transport.peek import PAGE
 
@@ -264,3 +272,152 @@ def test_a_drain_in_order_of_messages_that_lie_where_they_belong_brings_them_hom
     for queue in (0, 1):
         put(backlog, queue, [of_session(session_in(queue), number) for number in range(20)])
     assert (drained(backlog, order="session").ending, ids_in(backlog.primary, "orders").total()) == ("empty", 40)
+
+
+# --- the brakes of a syphon ---
+
+
+def test_first_moves_exactly_so_many_and_asks(backlog: SparkBacklog, keeps_signals: None) -> None:
+    for index in (0, 1):
+        put(backlog, index, [backlog_message("orders", f"{index}-{number}") for number in range(60)])
+    assert once(backlog, first=25) == 3
+    assert ids_in(backlog.primary, "orders").total() == 25
+    asked: list[int] = []
+
+    def go_on(moved: int) -> bool:
+        asked.append(moved)
+        return True
+
+    done = drain(NO_SPARK, backlog.options(tasks=2, first=30), on_first=go_on)
+    assert (done.ending, done.count("moved"), asked) == ("empty", 95, [30])
+
+
+def test_a_number_that_is_larger_than_the_backlog_asks_nobody(backlog: SparkBacklog) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 20))
+    done = drained(backlog, first=30_000)
+    assert (done.ending, done.count("moved")) == ("empty", 20)
+
+
+def test_after_a_killed_attempt_among_the_first_no_more_are_moved(
+    backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 20))
+
+    def killed(_spark: object, options: DrainOptions, shards: Sequence[Shard], **_: Any) -> list[ShardReport]:
+        return [drain_shard(options, shard, attempt=1) for shard in shards]
+
+    monkeypatch.setattr(drain_module, "run_round", killed)
+    done = drained(backlog, first=5)
+    assert (done.ending, done.rounds, done.count("moved")) == ("first", 1, 0)
+    assert "not known" in done.troubles[0]
+
+
+def test_only_what_is_older_than_the_cut_off(backlog: SparkBacklog, keeps_signals: None) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 5))
+    before = datetime.now(UTC) - timedelta(hours=1)
+    assert once(backlog, enqueued_before=before) == 0
+    assert ids_in(backlog.primary, "orders").total() == 0
+    done = drained(backlog, enqueued_before=datetime.now(UTC) + timedelta(hours=1))
+    assert (done.ending, done.count("moved")) == ("chosen", 5), "what may have come since was not looked at"
+
+
+def test_the_rate_is_that_of_the_whole_drain_over_many_rounds(backlog: SparkBacklog) -> None:
+    for index in (0, 1):
+        put(backlog, index, [backlog_message("orders", f"{index}-{number}") for number in range(150)])
+    done = drained(backlog, rate=100.0, round_s=1)
+    assert (done.ending, done.count("moved")) == ("empty", 300)
+    assert done.rounds >= 2
+    assert done.seconds >= 2.8, "100 a second, and no more at the beginning of each round than one task may send"
+
+
+def test_a_drain_is_paused_paced_and_goes_on_from_outside(
+    backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 400))
+    told: list[str] = []
+
+    def steer() -> None:
+        (found,) = until(lambda: [each for each in running_syphons() if each.facts and each.facts.moved])
+        assert found.facts is not None
+        told.append(found.facts.role)
+        assert pause(found).is_paused
+        moved = until(lambda: ids_in(backlog.primary, "orders").total() if is_calm(backlog) else None)
+        assert moved < 400
+        set_pace(found, PaceChange(rate=None))
+        time.sleep(0.5)
+        assert ids_in(backlog.primary, "orders").total() == moved, "a pause stays a pause"
+        resume(found)
+
+    def local(spark: object, options: DrainOptions, shards: Sequence[Shard], **named: Any) -> list[ShardReport]:
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(here, spark, options, shards, **named)
+            while not wait([job], 0.1).done:
+                named["look"]()
+            return job.result()
+
+    monkeypatch.setattr(drain_module, "run_round", local)
+    monkeypatch.setattr(drain_module, "is_local", lambda _spark: True)
+    with ThreadPoolExecutor(1) as pool:
+        steering = pool.submit(steer)
+        done = drain(NO_SPARK, backlog.options(tasks=1, rate=50.0), every_s=0.1)
+        steering.result(WAIT_S)
+    assert (done.ending, done.count("moved"), done.count("repeated"), told) == ("empty", 400, 0, ["drain"])
+    assert running_syphons() == []
+
+
+WAIT_S = 60.0
+
+
+def until(find: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def is_calm(backlog: SparkBacklog) -> bool:
+    """Whether nothing arrives any more."""
+    before = ids_in(backlog.primary, "orders").total()
+    time.sleep(0.7)
+    return ids_in(backlog.primary, "orders").total() == before
+
+
+def test_a_namespace_that_is_down_is_waited_for_over_rounds_and_the_reason_is_said(backlog: SparkBacklog) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 5))
+    backlog.primary.faults.add("no-send")
+    done = drained(backlog, round_s=1, patience_s=3.5)
+    assert (done.ending, done.rounds > 2) == ("stuck", True)
+    assert "orders: internal error" in done.troubles[0]
+    backlog.primary.faults.clear()
+    assert drained(backlog).count("moved") == 5
+
+
+def test_reports_of_a_drain_of_days_take_no_more_room_than_those_of_minutes() -> None:
+    done = DrainResult()
+    for number in range(1_000):
+        done.add([ShardReport(each, 0, f"host:{each}", moved=2, is_cut=True) for each in range(4)])
+        assert number < 999 or len(done.reports) <= 8
+    assert done.count("moved") == 8_000
+    assert done.as_dict()["executors"] == {f"host:{each}": 2_000 for each in range(4)}
+
+
+def test_a_plan_says_what_tasks_would_do_and_takes_nothing(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(backlog, 0, backlog_messages_for("orders", 1_200))
+    put(backlog, 1, backlog_messages_for("orders", 300))
+    found = plan_drain(NO_SPARK, backlog.options(tasks=2, rate=400.0))
+    DrainLines().plan(found)
+    shown = capsys.readouterr().out
+    assert "about 1,500 messages wait in 2 backlog queues" in shown
+    assert [line.split() for line in shown.splitlines() if "200/s" in line] == [
+        ["0", "0", "200/s"],
+        ["1", "0,", "1", "200/s"],
+    ]
+    assert "take twinbus syphon --until-empty" in shown
+    DrainJsonLines().plan(found)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["waiting"], said["tasks"][0]["limit_per_s"]) == (1_500, 200)
+    assert list(broken_rules(said)) == []
+    assert len(ids_in(backlog.secondary, backlog.path(0))) == 1_200

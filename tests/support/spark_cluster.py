@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two workers on a loopback address, and drains on it as users start them."""
+"""A standalone Spark cluster on a loopback address, and drains on it as users start them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,20 @@ def until(is_so: Callable[[], bool], what: str, wait_s: float = START_S) -> None
 
 
 class SparkCluster:
-    """A master and two workers with one core each. Every process of it is gone at the end, killed ones too."""
+    """A master and workers. Every process of it is gone at the end, killed ones too."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        workers: int = 2,
+        cores: int = 1,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`cores` of each worker; `settings` are added to those of every driver."""
         self.folder = folder
+        self._size, self._cores, self._settings = workers, cores, settings or {}
         self.events = folder / "events"
         self._environment = {
             **os.environ,
@@ -59,7 +69,7 @@ class SparkCluster:
         self.url = f"spark://{HOST}:{port}"
         self._start("master", MASTER, "--host", HOST, "--port", str(port), "--webui-port", "0")
         until(lambda: self._log("master").count("I have been elected leader") == 1, "the master is ready")
-        for _ in range(2):
+        for _ in range(self._size):
             self.add_worker()
         return self
 
@@ -76,17 +86,17 @@ class SparkCluster:
         """Returns when the master knows it."""
         known = self._log("master").count("Registering worker")
         name = f"worker-{known}"
-        work = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name))
+        work = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", str(self.folder / name))
         self.workers.append(self._start(name, WORKER, "--host", HOST, "--webui-port", "0", *work, self.url))
         until(lambda: self._log("master").count("Registering worker") > known, "a worker is known")
 
     def heal(self) -> None:
-        """Two workers and no driver, as at the beginning."""
+        """All workers and no driver, as at the beginning."""
         for driver in self._drivers:
             driver.kill()
         self._drivers.clear()
         self.workers = [each for each in self.workers if each.poll() is None]
-        while len(self.workers) < 2:
+        while len(self.workers) < self._size:
             self.add_worker()
 
     def processes(self, part: str) -> set[int]:
@@ -125,6 +135,7 @@ class SparkCluster:
             "spark.executor.memory 512m",
             f"spark.executor.extraJavaOptions {LIGHT}",
             "spark.driver.memory 512m",
+            *(f"{name} {value}" for name, value in self._settings.items()),
         )
         (conf / "spark-defaults.conf").write_text("\n".join(lines))
 

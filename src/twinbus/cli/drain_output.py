@@ -8,13 +8,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.output import note, say, say_event
+from twinbus.cli.output import can_ask, confirm, note, say, say_event, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon_run import extra_text, outside_text, quarantine_text, refused_text
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.spark.drain.drain import DrainProgress, DrainResult, Ending
+    from twinbus.spark.drain.forecast import DrainPlan
+    from twinbus.spark.drain.result import DrainProgress, DrainResult, Ending
 
 
 class DrainLines:
@@ -42,6 +43,14 @@ class DrainLines:
             note(f"backlog queue {index} cannot be read: {reason}")
         say(result_text(done))
 
+    def plan(self, found: DrainPlan) -> None:
+        say(plan_text(found))
+
+    def ask_for_others(self, moved: int) -> bool:
+        """Whether to go on after the first messages: nobody can be asked where there is no terminal."""
+        self.close()
+        return can_ask() and confirm(f"{moved:,} messages are home. Look at them; go on with the others?")
+
     def close(self) -> None:
         """Take the bar away, until there is more to show."""
         if self._bar is not None:
@@ -61,6 +70,12 @@ class DrainJsonLines:
     def finish(self, done: DrainResult) -> None:
         say_event("finished", done.as_dict())
 
+    def plan(self, found: DrainPlan) -> None:
+        say_event("plan", found.as_dict())
+
+    def ask_for_others(self, _moved: int) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 
@@ -77,6 +92,7 @@ def result_text(done: DrainResult) -> str:
         "unsure": f"all that can be seen of the backlog; {done.doubt}",
         "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
         "order unknown": "stopped, because the order of the next ones is not known",
+        "first": f"stopped after the first ones; about {done.left:,} stay in the backlog",
     }
     lines = [f"{at_least}{moved:,} messages are home, in {rough_duration(done.seconds)}{pace}: {ending[done.ending]}"]
     if done.count("refused") or done.count("expired"):
@@ -92,6 +108,18 @@ def result_text(done: DrainResult) -> str:
     if done.recorded is not None and done.recorded.killed:
         lines.append(f"{done.recorded.killed:,} attempts were killed: what they had just sent may be at home twice too")
     return "\n".join([*lines, *done.troubles])
+
+
+def plan_text(found: DrainPlan) -> str:
+    """What the tasks would do, and what to take instead."""
+    rows = [
+        (task, ", ".join(map(str, queues)), "-" if rate is None else f"{rate:,.0f}/s")
+        for task, queues, rate in found.tasks
+    ]
+    heads = ("task", "backlog queues", "at most")
+    shown = table([heads, *rows]) if rows else "nothing waits"
+    lines = [f"about {found.waiting:,} messages wait in {found.queues:,} backlog queues", shown, found.advice]
+    return "\n\n".join(lines)
 
 
 # --- signals ---

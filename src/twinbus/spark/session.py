@@ -31,6 +31,10 @@ MASTER = "local[*,4]"
 NO_PYSPARK = "this needs Spark: pip install 'twinbus[spark]'"
 NO_JAVA = "this needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
 
+NO_CONNECT = "Spark Connect needs more packages: pip install 'twinbus[connect]'"
+REMOTE = "sc://"
+"""How the address of a Spark Connect server begins; what follows a `;` may be a token."""
+
 ANSWER_S = 60
 """How long this process and the JVM wait for each other's first answer; Spark's 15 s are short on a busy machine."""
 
@@ -84,7 +88,8 @@ def ensure_session(
     A new one has `settings`, and our own, where users have set nothing else; likewise the master, if `master` is None.
     Raises `TwinbusError` with one line if PySpark or Java is missing, or Spark does not start.
     """
-    require_spark()
+    url = remote_url(master)
+    require_spark(needs_java=url is None)
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -94,7 +99,27 @@ def ensure_session(
         pass
     if tell is not None:
         tell("starting Spark, this takes some seconds")
-    return _start(master, settings or {})
+    return _start(master, settings or {}) if url is None else _connect(url)
+
+
+def remote_url(master: str | None) -> str | None:
+    """Where a Spark Connect server is, if a session is to be there; None: Spark is to be in or below this process."""
+    if master is not None:
+        return master if master.startswith(REMOTE) else None
+    return os.environ.get("SPARK_REMOTE") or user_settings(conf_folder()).get("spark.remote")
+
+
+def _connect(url: str) -> SparkSession:
+    """A session of a server. Settings are those of the server: nothing is filled in."""
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except ImportError as error:
+        raise TwinbusError(f"{NO_CONNECT} ({error})") from error
+    except Exception as error:  # grpc raises types of its own; users need one line
+        place = url.partition(";")[0]
+        raise TwinbusError(f"Spark Connect at {place} does not answer: {find_reason(str(error))}") from error
 
 
 def is_little(rows: int) -> bool:
@@ -104,9 +129,14 @@ def is_little(rows: int) -> bool:
 
 def session_for(spark: SparkSession, rows: int) -> SparkSession:
     """This session, or one on the same executors that is faster with this many rows."""
-    if not is_little(rows):
+    if not is_little(rows) or is_connect(spark):
         return spark
     return _quick_session(spark, is_interpreted=rows <= FEW_ROWS)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the driver is elsewhere, and this session only talks to it."""
+    return ".connect." in type(spark).__module__
 
 
 @lru_cache(maxsize=2)
@@ -136,11 +166,13 @@ def restore_active_session() -> Iterator[None]:
             before.createDataFrame([], "nothing INT")  # this is what makes a session the active one
 
 
-def require_spark(otherwise: str = "") -> None:
+def require_spark(otherwise: str = "", *, needs_java: bool = True) -> None:
     """Raise `TwinbusError` if PySpark or Java is missing, with what to install, or `otherwise`."""
     more = f"; {otherwise}" if otherwise else ""
     if importlib.util.find_spec("pyspark") is None:
         raise TwinbusError(f"{NO_PYSPARK}{more}")
+    if not needs_java:
+        return
     home = os.environ.get("JAVA_HOME")
     if not ((Path(home) / "bin" / "java").exists() if home else shutil.which("java")):
         raise TwinbusError(f"{NO_JAVA}{more}")

@@ -34,7 +34,7 @@ SHOWN_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonFacts:
-    """What a running syphon says of itself."""
+    """What a running syphon says of itself; a drain knows most of it only of the tasks that have ended."""
 
     role: str
     """`command`, `client`, `spool` or `drain`; the syphon of a proxy is that of its client."""

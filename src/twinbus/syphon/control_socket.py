@@ -67,7 +67,7 @@ class SteeredSyphon:
             moved=progress.moved,
             moved_bytes=progress.moved_bytes,
             rate=progress.rate,
-            rate_limit=pace.rate,
+            rate_limit=None if pace.rate is None else pace.rate * syphon.processes,
             first_left=pace.first_left,
             entities=None if pace.entities is None else tuple(sorted(pace.entities)[:SHOWN_MAX]),
             waiting=progress.left,
@@ -79,6 +79,7 @@ class SteeredSyphon:
             repeated=progress.repeated,
             in_doubt=progress.in_doubt,
             outside=progress.outside,
+            processes=syphon.processes,
             destinations_down=tuple(down[:SHOWN_MAX]),
             troubles=progress.troubles[:SHOWN_MAX],
         )

@@ -118,6 +118,8 @@ class Syphon:
         self._gauge = RateGauge(self._started_ms)
         self.primary_name = primary_name
         self.secondary_name = secondary.ledger_name
+        self.processes = 1
+        """How many share the work, and the rate."""
         self._outage = OutageWatch()
         self.watch = BacklogWatch(self._take_snapshot, self._may_wait, self._clock)
         self.expects_more: Callable[[], bool] = lambda: False

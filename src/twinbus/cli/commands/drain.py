@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, EntityArguments, PairArguments, option
-from twinbus.cli.commands.syphon import SessionOrder, TtlMode
+from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, PairArguments, option
+from twinbus.cli.commands.syphon import SelectionArguments, SessionOrder, TtlMode
 from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import CONFIG_FILE, Timeout, needs_identity, reach, timeout_s
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from twinbus.spark.access import Access
-    from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
+    from twinbus.spark.drain.result import DrainProgress
 
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
-_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
 
@@ -41,12 +41,17 @@ _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 class DrainArguments(ArgumentGroup):
     panel: ClassVar[str] = "How"
     order: SessionOrder = None
+    rate: float | None = option(None, "N", "Messages a second, at most, of all tasks together.")
     every: str | None = option(
         None, "TIME", "How often, e.g. 30s: go on for ever, with a drain each time.  [default: once]"
     )
     ttl_mode: TtlMode = "remaining"
     tasks: int | None = option(None, "N", "At most this many tasks.  [default: one a core]")
     patience: str = option("2m", "TIME", "How long a task goes on though nothing moves any more.")
+    round_for: str = option(
+        "30s", "TIME", "How long tasks go on at most, until executors, pauses and pace are looked at.", "--round"
+    )
+    spread: str = option("0ms", "TIME", "Tasks begin at a random moment within this time.")
     checkpoint: Path | None = option(None, "DIR", "With --every: where Spark counts its ticks.  [default: nowhere]")
 
     def every_s(self) -> float | None:
@@ -73,7 +78,8 @@ class SparkArguments(ArgumentGroup):
     def check_master(self) -> None:
         """Raises `OptionsError` for what no Spark understands: it would say so in a stack trace, after some seconds."""
         if self.master is not None and _MASTER.fullmatch(self.master) is None:
-            raise OptionsError(f"--master is local[N], spark://HOST:PORT, yarn or k8s://URL, got {self.master!r}")
+            known = "local[N], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
+            raise OptionsError(f"--master is {known}, got {self.master!r}")
 
     @property
     def patient_master(self) -> str | None:
@@ -87,21 +93,31 @@ class SparkArguments(ArgumentGroup):
 
         self.check_master()
         if self.archive is not None:
+            self._refuse_archive_on_connect()
             settings_for(self.archive)
+
+    def _refuse_archive_on_connect(self) -> None:
+        from twinbus.spark.session import remote_url
+
+        if remote_url(self.master) is not None:
+            raise OptionsError("--archive does not work with Spark Connect: install twinbus where its executors run")
 
     @property
     def is_local(self) -> bool:
         """Whether Spark will be in this process, as far as that can be known before it starts."""
+        from twinbus.spark.session import remote_url
         from twinbus.spark.user_settings import conf_folder, user_settings
 
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
-            return False  # under spark-submit, which knows
+        if "PYSPARK_GATEWAY_PORT" in os.environ or remote_url(self.master) is not None:
+            return False  # spark-submit knows, or a server
         return (self.master or user_settings(conf_folder()).get("spark.master", "local")).startswith("local")
 
     def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
         from twinbus.spark.archive import settings_for
         from twinbus.spark.session import ensure_session
 
+        if self.archive is not None:
+            self._refuse_archive_on_connect()
         of_archive = {} if self.archive is None else settings_for(self.archive)
         return ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
 
@@ -115,7 +131,7 @@ class ExecutorArguments(SparkArguments):
 
 def drain(
     how: DrainArguments,
-    selection: EntityArguments,
+    selection: SelectionArguments,
     namespaces: PairArguments,
     backlog: BacklogArguments,
     executors: ExecutorArguments,
@@ -125,6 +141,9 @@ def drain(
             metavar="DIR", help="The ledger in which everything is recorded; on a cluster, where all machines see it."
         ),
     ] = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Only say how many tasks would do what, and whether a syphon would do.")
+    ] = False,
     timeout: Timeout = "15s",
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON lines: progress every two seconds, and how it ended.")
@@ -139,6 +158,10 @@ def drain(
     while messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied. Messages
     for entities that --entity and --entities-file do not name stay in the backlog; the result says how many.
 
+    --rate, --first, --before and --entity are those of `twinbus syphon`, for all tasks together: --rate 500 is 500 a
+    second, however many tasks there are. On the machine of the driver `twinbus syphon pause`, `resume` and `pace` steer
+    it; on a cluster that takes effect when the present tasks end, after --round at most.
+
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
     unless told otherwise: no plan, log or page of Spark has a key in it. With --credential each of them asks Entra ID
     for its own tokens, as the identity that it has where it runs.
@@ -148,19 +171,28 @@ def drain(
       twinbus pipeline drain
       twinbus pipeline drain --order session --ledger ./ledger
       twinbus pipeline drain --every 30s --json
+      twinbus pipeline drain --plan
+      twinbus pipeline drain --rate 5000 --before 10m
       twinbus pipeline drain --master spark://host:7077 --primary-secret env:BUS
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
       twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
     executors.check_master()
     every_s = how.every_s()
+    if every_s is not None and (selection.first is not None or only_plan):
+        raise OptionsError(f"--every and {'--plan' if only_plan else '--first'} exclude each other")
     options = _options(
         namespaces,
         backlog,
         executors,
         order=how.order,
         ttl=how.ttl_mode,
+        rate=how.rate,
+        first=selection.first,
         entities=selection.listed(),
+        enqueued_before=selection.cut_off(),
+        spread_s=parse_seconds(how.spread, "--spread"),
+        round_s=parse_seconds(how.round_for, "--round"),
         ledger=None if ledger is None else str(ledger.absolute()),
         tasks=how.tasks,
         patience_s=parse_seconds(how.patience, "--patience"),
@@ -171,6 +203,11 @@ def drain(
     with ProgressBar("starting Spark") as bar:
         spark = executors.session(FOR_LITTLE_DATA, bar)  # no message meets the JVM
     screen = DrainJsonLines() if as_json else DrainLines()
+    if only_plan:
+        from twinbus.spark.drain.forecast import plan_drain
+
+        screen.plan(plan_drain(spark, options))
+        return
     try:
         code = (
             _once(spark, options, screen)
@@ -203,7 +240,11 @@ def _options(
         raise OptionsError("--credential takes the place of a key, and both sides have one: give host names instead")
     name = backlog.primary_name or backlog.name_of(accesses["primary"].namespace())
     others |= accesses
-    return DrainOptions(primary_name=name, queue_count=backlog.queues, **others)
+    try:
+        return DrainOptions(primary_name=name, queue_count=backlog.queues, **others)
+    except OptionsError as error:
+        text = str(error).replace("first must", "--first must").replace("rate must", "--rate must")
+        raise OptionsError(text) from None
 
 
 def _access(side: str, secret: str | None, namespaces: PairArguments, *, is_local: bool) -> Access | None:
@@ -234,7 +275,10 @@ def _access(side: str, secret: str | None, namespaces: PairArguments, *, is_loca
 
 def is_local(master: str | None) -> bool:
     """Whether executors are children of this process. Under spark-submit, Spark was there first."""
-    return "PYSPARK_GATEWAY_PORT" not in os.environ and (master is None or master.startswith("local"))
+    from twinbus.spark.session import remote_url
+
+    is_elsewhere = "PYSPARK_GATEWAY_PORT" in os.environ or remote_url(master) is not None
+    return not is_elsewhere and (master is None or master.startswith("local"))
 
 
 # --- running and showing ---
@@ -246,7 +290,7 @@ def _once(spark: SparkSession, options: DrainOptions, screen: DrainLines | Drain
 
     signal.signal(signal.SIGTERM, raise_terminated)
     try:
-        done = drain_all(spark, options, on_progress=screen.show)
+        done = drain_all(spark, options, on_progress=screen.show, on_first=screen.ask_for_others)
     except DrainTerminated:
         screen.close()
         note("stopped; what is left stays in the backlog")

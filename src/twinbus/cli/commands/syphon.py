@@ -20,6 +20,7 @@ from twinbus.cli.arguments import (
     PairArguments,
     PanelGroup,
     SpoolFolderOption,
+    check_range,
     check_writable,
     option,
     record_in,
@@ -53,11 +54,13 @@ from twinbus.errors import OptionsError
 from twinbus.units import parse_past_time
 
 if TYPE_CHECKING:
+    from twinbus.cli.syphon_processes import HelperArguments
     from twinbus.cli.syphon_run import Ending
     from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
     from twinbus.syphon.backlog_scan import EntityCheck
     from twinbus.syphon.dry_run import DryRun
 
+PROCESSES_MAX = 64
 ENDED_EARLY = "not all is home, or that is unknown; the result says why"
 
 
@@ -88,6 +91,10 @@ class SelectionArguments(EntityArguments):
         None, "TIME", "Only what the backlog took before this time, e.g. 2025-03-09T14:05Z, or this long ago, e.g. 10m."
     )
 
+    def cut_off(self) -> datetime | None:
+        """The time of `--before`; None: there is none. Raises `OptionsError`."""
+        return None if self.before is None else parse_past_time(self.before, datetime.now(UTC), "--before")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaceArguments(ArgumentGroup):
@@ -97,8 +104,14 @@ class PaceArguments(ArgumentGroup):
     )
     rate: float | None = option(None, "N", "Messages a second, at most.  [default: all it can]")
     concurrency: int = option(8, "N", "Batches under way to one entity at a time: 1 to 1000.")
+    processes: int = option(1, "N", "So many processes on this machine share the work: 1 to 64.")
     ttl_mode: TtlMode = "remaining"
     order: SessionOrder = None
+
+    def __post_init__(self) -> None:
+        check_range("--processes", self.processes, 1, PROCESSES_MAX)
+        if self.processes > 1 and self.order is not None:
+            raise OptionsError("--processes and --order exclude each other: order is kept by one process")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +168,7 @@ def syphon(
       twinbus syphon --until-empty
       twinbus syphon --dry-run
       twinbus syphon --first 100 --entity orders --until-empty
+      twinbus syphon --until-empty --processes 4
       twinbus syphon --entities-file entities.txt
       twinbus syphon --rate 500 --before 10m --until-empty --json
       twinbus syphon --order session --metrics 9464
@@ -171,9 +185,7 @@ def syphon(
         concurrency=pace.concurrency,
         canary=selection.first,
         entities=selection.listed(),
-        enqueued_before=None
-        if selection.before is None
-        else parse_past_time(selection.before, datetime.now(UTC), "--before"),
+        enqueued_before=selection.cut_off(),
         until_empty=pace.until_empty,
         attempt_s=attempt_s,
     )
@@ -181,11 +193,19 @@ def syphon(
     check_writable("--metrics-file", records.metrics_file)
     ends = ends_of(*namespaces.both(), backlog, attempt_s)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
+    if pace.processes > 1 and (spool is not None or dry_run):
+        raise OptionsError(f"--processes and {'--spool' if spool is not None else '--dry-run'} exclude each other")
     if spool is not None:
         raise typer.Exit(asyncio.run(_empty_spool(spool, ends, options, records, dry_run=dry_run, as_json=as_json)))
     if dry_run:
         raise typer.Exit(_dry_run(ends, options, as_json=as_json))
-    raise typer.Exit(asyncio.run(_bring_home(ends, options, records, address, as_json=as_json)))
+    helpers = None
+    if pace.processes > 1:
+        from twinbus.cli.syphon_processes import HelperArguments
+
+        together = HelperArguments(namespaces=namespaces, backlog=backlog, options=options, ledger=records.ledger)
+        helpers = (pace.processes - 1, together)
+    raise typer.Exit(asyncio.run(_bring_home(ends, options, records, address, helpers, as_json=as_json)))
 
 
 def _dry_run(ends: SyphonEnds, options: SyphonOptions, *, as_json: bool) -> ExitCode:
@@ -222,10 +242,11 @@ async def _bring_home(
     options: SyphonOptions,
     records: RecordArguments,
     address: ListenAddress | None,
+    helpers: tuple[int, HelperArguments] | None,
     *,
     as_json: bool,
 ) -> int:
-    """The exit code."""
+    """The exit code. `helpers`: how many, and what they are made of."""
     from twinbus.cli.syphon_run import Ending, SyphonRun, result_text
     from twinbus.syphon import Syphon
 
@@ -241,17 +262,12 @@ async def _bring_home(
             options = await watch_order(ends, options, queues)
 
         def make(on_alert: Callable[[Alert], None]) -> Syphon:
-            return Syphon(
-                ends.primary,
-                ends.secondary,
-                ends.names.primary,
-                ends.queue_count,
-                options,
-                queues=queues,
-                discovery=search,
-                on_alert=on_alert,
-                ledger=ledger,
-            )
+            named: dict[str, Any] = {"queues": queues, "discovery": search, "on_alert": on_alert, "ledger": ledger}
+            if helpers is not None:
+                from twinbus.cli.syphon_processes import SyphonGroup
+
+                return SyphonGroup(*helpers, ends, **named)
+            return Syphon(ends.primary, ends.secondary, ends.names.primary, ends.queue_count, options, **named)
 
         leftovers = SyphonLeftovers([], None, 0, [])
 

@@ -82,8 +82,8 @@ def list_syphons(
 ) -> None:
     """List the syphons that run on this machine: how far they are, at what pace, and when all will be home.
 
-    Those of `twinbus syphon`, of clients and proxies that have one, and of spools. Syphons of other users and machines
-    are not among them. Ends with 3 if one does not answer.
+    Those of `twinbus syphon`, of clients and proxies that have one, of spools, and drains whose driver runs here.
+    Syphons of other users and machines are not among them. Ends with 3 if one does not answer.
 
     \b
     Examples:

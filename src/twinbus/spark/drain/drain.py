@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import Failure
-from twinbus.spark.drain.ledger_counts import DrainCounts, counts_of
+from twinbus.spark.drain.ledger_counts import counts_of
 from twinbus.spark.drain.options import DrainOptions
-from twinbus.spark.drain.plan import QueueExtent, Shard, plan
-from twinbus.spark.drain.rounds import parallelism, refuse_speculation, run_round
-from twinbus.spark.drain.shard import ShardReport
+from twinbus.spark.drain.plan import QueueExtent, Shard, plan, share_pace, tasks_for
+from twinbus.spark.drain.result import DrainProgress, DrainResult
+from twinbus.spark.drain.rounds import refuse_speculation, run_round
+from twinbus.spark.drain.shard import KILLED_AMONG_FIRST, ShardReport
+from twinbus.spark.drain.steering import DrainSteering, steered
+from twinbus.spark.drain.width import is_local, width_of
 from twinbus.spark.queue_browser import QueueBrowser, QueueUnreachable
 from twinbus.syphon.backlog_scan import (
     count_quarantined,
@@ -41,88 +44,6 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 2.0
 TICKS = "rate-micro-batch"
-Ending = Literal["empty", "chosen", "unsure", "stuck", "order unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class DrainProgress:
-    """What the driver sees while tasks run: one peek a queue."""
-
-    round: int
-    tasks: int
-    left: int
-    """About how many are still in the backlog."""
-    gone: int
-    """About how many left it since the beginning."""
-    rate: float
-    """Messages a second, over the last ten seconds."""
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"seconds": round(self.seconds, 1), "rate": round(self.rate)}
-
-
-@dataclass(slots=True)
-class DrainResult:
-    ending: Ending = "empty"
-    rounds: int = 0
-    seconds: float = 0.0
-    found: int = 0
-    """About how many were there at the beginning."""
-    left: int = 0
-    reports: list[ShardReport] = field(default_factory=list)
-    """Of the attempts that ended; those that were killed have none."""
-    recorded: DrainCounts | None = None
-    """The counts of all attempts, by the ledger, killed ones too; None without a ledger."""
-    extra: list[int] = field(default_factory=list)
-    """Backlog queues beyond the count that had messages: a sender elsewhere has more. They are home too."""
-    doubt: str | None = None
-    """Why the backlog cannot be called empty, although everything that can be seen is home."""
-    order_problem: str = ""
-    """Why order cannot be promised any more; the messages concerned stay in the backlog."""
-    quarantined: int | None = None
-    """How many messages are in quarantine, of earlier runs too, up to 10,000; None: not counted, or not readable."""
-    unlisted: int | None = None
-    """How many messages stay because their entity is not listed, up to 10,000; None as above."""
-    missing: dict[int, str] = field(default_factory=dict)
-    """Backlog queues that do not exist or may not be read, and why."""
-    unreadable: str = ""
-    """Why the backlog could not be read after the last round: `left` is what was there before it."""
-
-    @property
-    def troubles(self) -> list[str]:
-        troubles = [*(report.trouble for report in self.reports), self.unreadable]
-        return list(dict.fromkeys(trouble for trouble in troubles if trouble))
-
-    def count(self, name: str) -> int:
-        """A sum over all attempts, from the ledger if there is one."""
-        if self.recorded is not None and hasattr(self.recorded, name):
-            return int(getattr(self.recorded, name))
-        return sum(getattr(report, name) for report in self.reports)
-
-    def as_dict(self) -> dict[str, Any]:
-        counts = ("moved", "repeated", "in_doubt", "refused", "expired")
-        by_executor: Counter[str] = Counter()
-        for report in self.reports:
-            by_executor[report.executor] += report.moved
-        return {
-            "ending": self.ending,
-            "rounds": self.rounds,
-            "seconds": round(self.seconds, 3),
-            "found": self.found,
-            "left": self.left,
-            **{name: self.count(name) for name in counts},
-            "counted_from": "tasks" if self.recorded is None else "ledger",
-            "killed_attempts": None if self.recorded is None else self.recorded.killed,
-            "executors": dict(by_executor),
-            "troubles": self.troubles,
-            "extra_queues": self.extra,
-            "doubt": self.doubt,
-            "order_problem": self.order_problem or None,
-            "quarantined": self.quarantined,
-            "outside_left": self.unlisted,
-            "missing_queues": {str(index): text for index, text in self.missing.items()},
-        }
 
 
 def drain(
@@ -130,6 +51,7 @@ def drain(
     options: DrainOptions,
     *,
     on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
+    on_first: Callable[[int], bool] = lambda _moved: False,
     every_s: float = PROGRESS_S,
     counts_quarantine: bool = True,
 ) -> DrainResult:
@@ -139,7 +61,8 @@ def drain(
     under lock are waited for. "chosen": only messages for entities that are not listed were left. "unsure": nothing
     was found, but there may be more queues, or one cannot be emptied; `doubt` says why. "stuck": a round moved
     nothing, or the secondary cannot be reached; `troubles` says why. "order unknown": a message is in a queue that is
-    not its own.
+    not its own. "first": as many as `first` said are home, and `on_first`, which gets their number, wants no
+    more.
 
     Raises `TwinbusError` if the secondary cannot be read at first, if order cannot be promised from the start, or if
     Spark gives up. `counts_quarantine`: count what is in quarantine at the end; a peek a queue if nothing is.
@@ -147,8 +70,9 @@ def drain(
     refuse_speculation(spark)
     dial = options.secondary.namespace().dial(options.attempt_s)
     with QueueBrowser(dial, options.attempt_s) as browser:
-        driver = _Driver(spark, options, dial, browser, on_progress, every_s)
-        done = driver.run()
+        with DrainSteering(options, dial.ledger_name, is_local=is_local(spark)) as steering:
+            driver = _Driver(spark, steering, dial, browser, on_progress, on_first, every_s)
+            done = driver.run()
         if done.ending == "empty":
             driver.check_end(counts_quarantine=counts_quarantine)
     if options.ledger is not None and done.rounds:
@@ -156,18 +80,29 @@ def drain(
     return done
 
 
+def extents_of(spark: SparkSession, options: DrainOptions) -> dict[int, QueueExtent]:
+    """The backlog queues in which something waits, by index, and about how much. Raises as `drain` does."""
+    dial = options.secondary.namespace().dial(options.attempt_s)
+    with QueueBrowser(dial, options.attempt_s) as browser, DrainSteering(options, "", is_local=False) as steering:
+        return _Driver(spark, steering, dial, browser, lambda _: None, lambda _: False, PROGRESS_S).look()
+
+
 class _Driver:
     def __init__(
         self,
         spark: SparkSession,
-        options: DrainOptions,
+        steering: DrainSteering,
         dial: Dial,
         browser: QueueBrowser,
         on_progress: Callable[[DrainProgress], None],
+        on_first: Callable[[int], bool],
         every_s: float,
     ) -> None:
+        options = steering.options
         self._spark = spark
+        self._steering = steering
         self._options = options
+        self._on_first = on_first
         self._dial = dial
         self._browser = browser
         self._discovery = QueueDiscovery(dial, options.primary_name, options.queue_count, attempt_s=options.attempt_s)
@@ -184,29 +119,55 @@ class _Driver:
 
     def run(self) -> DrainResult:
         done = self._done
-        extents = self._start()
+        extents = self.look()
         done.found = sum(each.depth for each in extents.values())
-        while extents:
-            done.rounds += 1
-            reports = self._round(extents)
-            done.reports += reports
-            done.order_problem = next((each.order_problem for each in reports if each.order_problem), "")
-            if done.order_problem:
-                done.ending = "order unknown"
-                break
-            try:
-                extents = self._waiting()
-            except QueueUnreachable as error:
-                done.ending, done.unreadable = "stuck", str(error)
-                break
-            if extents and not sum(report.gone for report in reports):
-                done.ending = "stuck"
-                break
+        moved_s = time.monotonic()
+        with ExitStack() as stack:
+            if extents:
+                stack.enter_context(steered(self._steering))
+            while extents:
+                asked = self._use_pace(self._steering.next_round())
+                done.rounds += 1
+                reports = self._round(extents)
+                done.add(reports)
+                self._steering.round_ended(reports, asked)
+                try:
+                    extents = self._waiting()
+                except QueueUnreachable as error:
+                    done.ending, done.unreadable = "stuck", str(error)
+                    break
+                if any(report.gone for report in reports) or self._steering.take_told():
+                    moved_s = time.monotonic()
+                if self._has_ended(reports, extents, time.monotonic() - moved_s):
+                    break
         done.left = sum(each.depth for each in extents.values())
         done.seconds = time.monotonic() - self._began_s
         return done
 
-    def _start(self) -> dict[int, QueueExtent]:
+    def _use_pace(self, options: DrainOptions) -> DrainOptions:
+        self._options = replace(options, order_over=self._options.order_over)
+        self._pace = Pace(self._options.syphon(), 0)
+        return options
+
+    def _has_ended(self, reports: Sequence[ShardReport], extents: Mapping[int, QueueExtent], idle_s: float) -> bool:
+        """Whether there is no further round, although messages are left."""
+        done = self._done
+        done.order_problem = next((each.order_problem for each in reports if each.order_problem), "")
+        if done.order_problem:
+            done.ending = "order unknown"
+        elif self._steering.is_first_over and extents:
+            if self._on_first(sum(report.moved for report in done.reports)):
+                self._steering.go_on()
+            else:
+                done.ending = "first"
+        elif any(KILLED_AMONG_FIRST in each.trouble for each in reports):
+            done.ending = "first"
+        elif extents and not any(report.gone for report in reports):
+            is_patient = all(report.is_cut for report in reports) and idle_s < self._options.patience_s
+            done.ending = done.ending if is_patient else "stuck"
+        return done.ending != "empty"
+
+    def look(self) -> dict[int, QueueExtent]:
         """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one is there."""
         extents = self._waiting()
         if not self._paths and self._done.missing:
@@ -249,7 +210,7 @@ class _Driver:
                 self._done.doubt = f"unknown whether messages are in {path}: {failure}"
         self._paths = paths
         extents = {index: each for index, path in paths.items() if isinstance(each := found[path], QueueExtent)}
-        if self._options.entities is not None:
+        if self._pace.has_filter:
             extents = {index: each for index, each in extents.items() if self._has_wanted(paths[index])}
         further = {*self._done.extra, *(index for index in extents if index >= queues.queue_count)}
         self._done.extra = sorted(further)
@@ -280,6 +241,8 @@ class _Driver:
             done.ending, done.doubt = "unsure", f"unknown whether messages for other entities stay: {error}"
         if done.unlisted and done.ending == "empty":
             done.ending = "chosen"
+        if self._options.enqueued_before is not None and done.ending == "empty":
+            done.ending = "chosen"  # what came since is not looked at
         if not counts_quarantine:
             return
         try:
@@ -291,11 +254,8 @@ class _Driver:
 
     def _round(self, extents: Mapping[int, QueueExtent]) -> list[ShardReport]:
         options = self._options
-        shards = plan(
-            {index: extent.depth for index, extent in extents.items()},
-            options.tasks or parallelism(self._spark),
-            in_order=options.order is not None,
-        )
+        depths = {index: each.depth for index, each in extents.items()}
+        shards = shards_of(depths, options, options.tasks or width_of(self._spark, sum(depths.values())))
         self._show(extents, shards)
         return run_round(
             self._spark, options, shards, every_s=self._every_s, look=lambda: self._show(self._rest(extents), shards)
@@ -319,9 +279,17 @@ class _Driver:
         seconds = time.monotonic() - self._began_s
         now_ms = int(seconds * 1000)
         self._gauge.add_sample(now_ms, gone)
-        self._on_progress(
-            DrainProgress(self._done.rounds, len(shards), left, gone, self._gauge.rate(now_ms, gone), seconds)
-        )
+        rate = self._gauge.rate(now_ms, gone)
+        progress = DrainProgress(self._done.rounds, len(shards), left, gone, rate, seconds)
+        self._steering.show(progress)
+        self._on_progress(progress)
+
+
+def shards_of(depths: Mapping[int, int], options: DrainOptions, width: int) -> list[Shard]:
+    """The tasks of one round: as many as there is room for and as the pace needs."""
+    tasks = tasks_for(width, options.rate, options.first)
+    shards = plan(depths, tasks, in_order=options.order is not None)
+    return share_pace(shards, options.rate, options.first)
 
 
 async def _extent(connection: NamespaceConnection, path: str) -> QueueExtent | Failure | None:

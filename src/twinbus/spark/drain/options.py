@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from twinbus.errors import OptionsError
 from twinbus.spark.access import Access
+from twinbus.spark.drain.plan import Shard
 from twinbus.syphon.options import SyphonOptions
 
 PREFETCH = 2_000
@@ -28,6 +30,18 @@ class DrainOptions:
     ttl: Literal["remaining", "restart"] = "remaining"
     entities: frozenset[str] | None = None
     """Only messages for these; None: for all. Case does not matter. What is for others stays in the backlog."""
+    enqueued_before: datetime | None = None
+    """Only what was enqueued in the backlog before this time, by the secondary's clock."""
+    rate: float | None = None
+    """Messages a second at most, of all tasks together; None: no limit."""
+    first: int | None = None
+    """Move this many, then ask whether to go on, or end."""
+    spread_s: float = 0.0
+    """Tasks begin at a random moment within this time, not all at once."""
+    round_s: float = 30.0
+    """How long a task goes on at most. Then the driver looks again: at executors, pauses, and another pace."""
+    signal: str | None = None
+    """A file on this machine: while it is there, tasks end as if their time was over. None: tasks run elsewhere."""
     ledger: str | None = None
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
     tasks: int | None = None
@@ -53,6 +67,8 @@ class DrainOptions:
             "tasks": (1, 10_000),
             "patience_s": (0.1, 86_400),
             "refused_s": (0.1, 86_400),
+            "spread_s": (0, 3_600),
+            "round_s": (1, 86_400),
         }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
@@ -61,13 +77,17 @@ class DrainOptions:
         try:
             self.syphon()
         except OptionsError as error:
-            problems.append(str(error))
+            problems.append(str(error).replace("canary", "first"))
         if problems:
             raise OptionsError("; ".join(problems))
 
-    def syphon(self) -> SyphonOptions:
+    def syphon(self, shard: Shard | None = None) -> SyphonOptions:
+        """Of the syphon in a task; without a shard, of all together."""
         return SyphonOptions(
             until_empty=True,
+            rate=self.rate if shard is None else shard.rate,
+            canary=self.first if shard is None else shard.first,
+            enqueued_before=self.enqueued_before,
             order=self.order,
             order_over=self.order_over,
             ttl=self.ttl,

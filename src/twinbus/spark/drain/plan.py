@@ -9,11 +9,17 @@ deepest queues are assigned first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 SHARE_MIN = 500
 """A task for fewer messages is not worth its start, unless it is the only one."""
+
+
+TASK_RATE_MIN = 50.0
+"""Messages a second: a limit that is lower than this for each task needs fewer tasks."""
+TASK_FIRST_MIN = 10_000
+"""The same for a number of messages: one task counts exactly, and few messages need no more."""
 
 
 class QueueExtent(NamedTuple):
@@ -35,6 +41,10 @@ class Shard:
     number: int
     queues: tuple[int, ...]
     """The indexes of its backlog queues."""
+    rate: float | None = None
+    """Its share of the rate of the whole drain; None: no limit."""
+    first: int | None = None
+    """Its share of the messages that may be moved; None: no limit."""
 
 
 def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False) -> list[Shard]:
@@ -45,6 +55,24 @@ def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False) -> li
     count = max(1, min(tasks, -(-sum(deep.values()) // SHARE_MIN)))
     groups = _deal(deep, min(count, len(deep))) if in_order else _cut(deep, count)
     return [Shard(number, tuple(queues)) for number, queues in enumerate(groups)]
+
+
+def tasks_for(tasks: int, rate: float | None, first: int | None) -> int:
+    """How many of so many tasks are of use at this pace."""
+    by_rate = tasks if rate is None else max(1, int(rate / TASK_RATE_MIN))
+    by_first = tasks if first is None else max(1, first // TASK_FIRST_MIN)
+    return max(1, min(tasks, by_rate, by_first))
+
+
+def share_pace(shards: list[Shard], rate: float | None, first: int | None) -> list[Shard]:
+    """The shards with equal shares of rate and number: together they never exceed either."""
+    count = len(shards)
+    numbers = [None if first is None else first // count + (place < first % count) for place in range(count)]
+    paced = [
+        replace(shard, rate=None if rate is None else rate / count, first=number)
+        for shard, number in zip(shards, numbers, strict=True)
+    ]
+    return [shard for shard in paced if shard.first != 0]
 
 
 def _cut(deep: Mapping[int, int], count: int) -> list[list[int]]:

@@ -1,29 +1,32 @@
-"""Shards as one Spark job: a task each, `mapInArrow`, and a look at the backlog while it runs."""
+"""Shards as Spark jobs: one each, so that one that fails ends no other; and a look at the backlog while they run."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twinbus.errors import OptionsError
+from twinbus.errors import OptionsError, TwinbusError
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import ShardReport, drain_shard
 from twinbus.spark.failures import spark_errors
+from twinbus.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
-TASKS_WITHOUT_CONTEXT = 8
-"""If the number of cores is unknown, e.g. with Spark Connect."""
 CANCEL_S = 0.2
+THREADS_MAX = 256
+"""Jobs at a time; further ones wait in the driver."""
+NO_EXECUTOR = ""
+"""Stands for the machine of a task that Spark gave up."""
 SPECULATION = (
     "spark.speculation is on: Spark would start a second task for a queue that is still being emptied, and both would "
     "pump; start the session with spark.speculation=false"
@@ -36,16 +39,6 @@ def refuse_speculation(spark: SparkSession) -> None:
         raise OptionsError(SPECULATION)
 
 
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time, about. A cluster counts only executors that have come: the first is waited for."""
-    try:
-        if not str(spark.sparkContext.master).startswith("local"):
-            spark.range(1).count()
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Connect has no context, and says so with errors of its own
-        return TASKS_WITHOUT_CONTEXT
-
-
 def run_round(
     spark: SparkSession,
     options: DrainOptions,
@@ -56,33 +49,50 @@ def run_round(
 ) -> list[ShardReport]:
     """All shards, each once; `look` is called every so often meanwhile, in this thread.
 
-    Raises `TwinbusError` if Spark gives up. Whatever is raised meanwhile, an interrupt too, cancels the tasks.
+    Raises `TwinbusError` if Spark gives up all of them; of some, their reports say why. Whatever is raised meanwhile,
+    an interrupt too, cancels the tasks.
     """
     tag = f"twinbus-drain-{secrets.token_hex(4)}"
-    with ThreadPoolExecutor(1, "twinbus-drain") as pool:
-        job = pool.submit(_run_job, spark, options, tuple(shards), tag)
+    with ThreadPoolExecutor(min(len(shards), THREADS_MAX), "twinbus-drain") as pool:
+        jobs = [pool.submit(_run_job, spark, options, shard, tag) for shard in shards]
         try:
-            while not wait([job], every_s).done:
+            while wait(jobs, every_s).not_done:
                 look()
         except BaseException:
-            while not wait([job], CANCEL_S).done:  # again and again: it may not have begun when it was cancelled first
+            while wait(jobs, CANCEL_S).not_done:  # again and again: some may not have begun when it was cancelled first
                 with suppress(Exception):  # the JVM may have had the same signal, and be gone
                     _cancel(spark, tag)
             raise
-        return job.result()
+    _raise_if_all_failed(jobs)
+    return [_report(shard, job) for shard, job in zip(shards, jobs, strict=True)]
 
 
-def _run_job(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
+def _raise_if_all_failed(jobs: Sequence[Future[ShardReport]]) -> None:
+    """What the first one raised; also what is no failure of Spark, of any of them."""
+    errors = [job.exception() for job in jobs]
+    unexpected = next((error for error in errors if error is not None and not isinstance(error, TwinbusError)), None)
+    if unexpected is not None:
+        raise unexpected
+    if errors and errors[0] is not None and all(errors):
+        raise errors[0]
+
+
+def _report(shard: Shard, job: Future[ShardReport]) -> ShardReport:
+    error = job.exception()
+    return job.result() if error is None else ShardReport(shard.number, 0, NO_EXECUTOR, trouble=str(error))
+
+
+def _run_job(spark: SparkSession, options: DrainOptions, shard: Shard, tag: str) -> ShardReport:
     with spark_errors():
         _tag(spark, tag)
-        numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition
-        rows = numbers.mapInArrow(partial(_in_task, options, shards), "report STRING").collect()
-    return [ShardReport(**json.loads(row["report"])) for row in rows]
+        numbers = spark.range(0, 1, 1, 1)
+        (row,) = numbers.mapInArrow(partial(_in_task, options, shard), "report STRING").collect()
+    return ShardReport(**json.loads(row["report"]))
 
 
 def _tag(spark: SparkSession, tag: str) -> None:
     """Everything that this thread starts from now on has the tag; nothing else uses the thread."""
-    if _is_connect(spark):
+    if is_connect(spark):
         spark.addTag(tag)
     else:
         spark.sparkContext.addJobTag(tag)
@@ -90,24 +100,19 @@ def _tag(spark: SparkSession, tag: str) -> None:
 
 def _cancel(spark: SparkSession, tag: str) -> None:
     """What runs with the tag ends. Without Connect, tags of the session are not those of its jobs: they cancel none."""
-    if _is_connect(spark):
+    if is_connect(spark):
         spark.interruptTag(tag)
     else:
         spark.sparkContext.cancelJobsWithTag(tag)
 
 
-def _is_connect(spark: SparkSession) -> bool:
-    return ".connect." in type(spark).__module__
-
-
-def _in_task(options: DrainOptions, shards: tuple[Shard, ...], batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Runs on an executor: drains the shards whose numbers arrive."""
+def _in_task(options: DrainOptions, shard: Shard, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Runs on an executor: drains the shard for the one number that arrives."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()
     for batch in batches:
-        for number in batch.column(0).to_pylist():
-            report = asdict(drain_shard(options, shards[number], attempt))
-            yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
+        reports = [json.dumps(asdict(drain_shard(options, shard, attempt))) for _ in range(batch.num_rows)]
+        yield pa.RecordBatch.from_pydict({"report": reports})

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Ledger
@@ -28,6 +30,7 @@ from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.syphon import Alert, Progress, Syphon
 from twinbus.syphon.destination import DestinationState
+from twinbus.syphon.pace import RunState
 from twinbus.syphon.queue_discovery import FOR_GOOD, SHUT
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
@@ -41,6 +44,7 @@ RECORD_WAIT_S = 0.02
 FLUSH_S_MAX = 0.2
 LOCKED = "messages are under lock elsewhere; they come back when the locks end"
 SILENT = "no answer yet"
+KILLED_AMONG_FIRST = "an attempt was killed: how many of the first messages it moved is not known, so no more are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,12 @@ class ShardReport:
     """Why it ended before its queues were empty; empty if they are."""
     order_problem: str = ""
     """Why the order of a message is unknown, if that ended it: the message stays where it is."""
+    is_cut: bool = False
+    """Whether it ended because its time was over, or its number of messages was moved: there may be more."""
+
+    def plus(self, earlier: ShardReport) -> ShardReport:
+        """The sum of two on the same machine."""
+        return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in _SUMS})
 
     @property
     def gone(self) -> int:
@@ -70,9 +80,25 @@ class ShardReport:
         return self.moved + self.refused + self.expired
 
 
+_SUMS = ("moved", "moved_bytes", "received", "repeated", "in_doubt", "refused", "expired", "seconds")
+
+
+class ShardEnd(NamedTuple):
+    """How the syphon of a task ended."""
+
+    progress: Progress | None = None
+    trouble: str = ""
+    order_problem: str = ""
+    is_cut: bool = False
+
+
 def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardReport:
-    """Bring home what is in the shard's queues; returns when they are empty, or with the trouble."""
+    """Bring home what is in the shard's queues; returns when they are empty, when its time or number is over, or with
+    the trouble.
+    """
     who = f"{socket.gethostname()}:{os.getppid()}"
+    if shard.first is not None and attempt:
+        return ShardReport(shard.number, attempt, who, trouble=f"{who}: {KILLED_AMONG_FIRST}")
     try:
         primary = options.primary.namespace().dial(options.attempt_s)
         secondary = options.secondary.namespace().dial(options.attempt_s)
@@ -81,10 +107,11 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
         return ShardReport(shard.number, attempt, who, trouble=f"{who}: {error}")
     try:
         with _rare_garbage_collection():
-            progress, trouble, order_problem = asyncio.run(_pump(options, shard, primary, secondary, ledger))
+            end = asyncio.run(_pump(options, shard, primary, secondary, ledger))
     finally:
         if ledger is not None:
             ledger.close()
+    progress, trouble = end.progress, end.trouble
     if progress is None:
         return ShardReport(shard.number, attempt, who, trouble=f"{who}: {trouble}")
     return ShardReport(
@@ -100,7 +127,8 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
         expired=progress.expired,
         seconds=round(progress.seconds, 3),
         trouble=f"{who}: {trouble}" if trouble else "",
-        order_problem=order_problem,
+        order_problem=end.order_problem,
+        is_cut=end.is_cut,
     )
 
 
@@ -127,13 +155,12 @@ def _ledger(options: DrainOptions, shard: Shard, attempt: int) -> Ledger | None:
     return Ledger(LedgerOptions(directory=Path(options.ledger), program=program, write_interval_s=RECORD_WAIT_S))
 
 
-async def _pump(
-    options: DrainOptions, shard: Shard, primary: Dial, secondary: Dial, ledger: Ledger | None
-) -> tuple[Progress | None, str, str]:
-    """The progress, what kept it from its end, and why order is unknown, if that was it."""
+async def _pump(options: DrainOptions, shard: Shard, primary: Dial, secondary: Dial, ledger: Ledger | None) -> ShardEnd:
+    if options.spread_s:
+        await asyncio.sleep(random.uniform(0, options.spread_s))  # noqa: S311
     refusal = await _refusal(secondary, [backlog_path(options.primary_name, each) for each in shard.queues], options)
     if refusal:
-        return None, refusal, ""
+        return ShardEnd(trouble=refusal)
     order_problems: list[str] = []
 
     def on_alert(alert: Alert) -> None:
@@ -145,22 +172,34 @@ async def _pump(
         secondary,
         options.primary_name,
         options.queue_count,
-        options.syphon(),
+        options.syphon(shard),
         queues=shard.queues,
         on_alert=on_alert,
         ledger=None if ledger is None else WriteAheadRecorder(ledger),
     )
-    patience, trouble = Patience(options, time.monotonic()), ""
+    began_s = time.monotonic()
+    patience, trouble, is_cut = Patience(options, began_s), "", False
     async with syphon:
         async for progress in syphon.progress(PROGRESS_S):
+            now_s = time.monotonic()
             is_connected = all(queue.is_attached for queue in syphon.pump.queues)
-            trouble = patience.trouble(progress, time.monotonic(), is_connected=is_connected)
-            if trouble or order_problems:
+            trouble = patience.trouble(progress, now_s, is_connected=is_connected)
+            is_cut = _is_over(options, progress, now_s - began_s)
+            if is_cut and not trouble and not _gone(progress):
+                trouble = _hindrance(progress, is_connected=is_connected)
+            if is_cut or trouble or order_problems:
                 break
         else:
             await syphon.finished()
             trouble = syphon.queues.doubt or ""
-    return syphon.current_progress(), trouble, order_problems[0] if order_problems else ""
+    return ShardEnd(syphon.current_progress(), trouble, order_problems[0] if order_problems else "", is_cut)
+
+
+def _is_over(options: DrainOptions, progress: Progress, seconds: float) -> bool:
+    """Whether it has moved its number of messages, has had its time, or is wanted to end."""
+    if progress.state == RunState.CANARY.value:
+        return progress.held == 0  # those are counted when the backlog has let them go
+    return seconds >= options.round_s or (options.signal is not None and Path(options.signal).exists())
 
 
 async def _refusal(secondary: Dial, paths: Sequence[str], options: DrainOptions) -> str:
@@ -200,7 +239,7 @@ class Patience:
 
     def trouble(self, progress: Progress, now_s: float, *, is_connected: bool) -> str:
         """Why to give up; empty: go on. `is_connected`: whether there is a link to each of its queues."""
-        gone = progress.moved + progress.refused + progress.expired
+        gone = _gone(progress)
         if gone != self._gone:
             self._gone, self._since_s = gone, now_s
             return ""
@@ -208,6 +247,10 @@ class Patience:
         if waited_s < self._refused_s or (waited_s < self._patience_s and not _is_refused(progress)):
             return ""
         return _hindrance(progress, is_connected=is_connected)
+
+
+def _gone(progress: Progress) -> int:
+    return progress.moved + progress.refused + progress.expired
 
 
 def _hindrance(progress: Progress, *, is_connected: bool) -> str:

@@ -14,6 +14,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, rea
 from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.steps import STEP_DDL
+from twinbus.spark.session import is_connect
 from twinbus.spark.transforms.steps import with_namespace
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Path) ->
                 done = compact(msgspec.json.decode(asked_for, type=Chunk), Path(into))
                 yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
 
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
+    if is_connect(spark):  # it has no context to make partitions with
+        frame = spark.createDataFrame(asked, "chunk BINARY").repartition(len(asked))
+    else:
+        frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
     for row in frame.mapInArrow(read, "read BINARY").collect():
         yield msgspec.json.decode(bytes(row["read"]), type=ChunkResult)
 
