@@ -11,7 +11,7 @@ WORKERS ?= 8
 test compiled-tests test-durations test-all test-long test-entities test-proxy seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages test-proxy test-alerts proxy-conditions test-search mutants conformance conformance-proxy pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
+.PHONY: help setup demo test compiled-tests test-durations test-all test-long test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages test-proxy test-console test-alerts proxy-conditions test-search mutants conformance conformance-proxy pictures docs pages simulate seeds package lint bench attack chaos-syphon chaos-proxy soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test-durations: setup ## the same tests, and where their time went: seconds of C
 
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
 	@TWINBUS_SEEDS=all TWINBUS_EXAMPLES=all $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long"
-	@$(MAKE) --no-print-directory test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages
+	@$(MAKE) --no-print-directory test-entities test-cluster test-stream test-ledger test-wheel test-sdk-versions test-languages test-console
 
 test-long: setup ## tests that take long for what they add: the other client, further cases, every page and command
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope -m long
@@ -64,6 +64,9 @@ test-proxy: setup ## tests of namespaces once more through a proxy, and what `ma
 	@TWINBUS_THROUGH_PROXY=1 $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long" tests/interop
 	@$(MAKE) --no-print-directory conformance-proxy
 
+test-console: setup ## the console's pages in Chromium: an outage watched and steered, attacks, a crowd, axe-core
+	@$(BIN)/pytest -m console tests/console
+
 test-alerts: ## check the alert rules of deploy/prometheus, and when they fire, with promtool (Debian: prometheus)
 	@command -v promtool >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=prometheus
 	@cd deploy/prometheus && promtool check rules twinbus-alerts.yml && promtool test rules twinbus-alerts-test.yml
@@ -77,8 +80,9 @@ test-search: setup ## tests of properties with examples that nobody has tried ye
 mutants: setup ## break each clause a little and see that its tests notice; minutes (ONLY=P16,A9.1: some; JOBS=2: at a time)
 	@PYTHONPATH=tests/support $(BIN)/python tests/mutants/run.py $(if $(ONLY),--only $(ONLY)) $(if $(JOBS),--jobs $(JOBS))
 
-pictures: setup ## pictures of the demo for the documents: runs it in a terminal (needs tmux), keeps what was shown
+pictures: setup ## pictures for the documents: of the demo in a terminal (needs tmux), and of the console in Chromium
 	@$(BIN)/python docs/.site/demo_pictures.py
+	@$(BIN)/python docs/.site/console_pictures.py
 
 docs: setup ## the documentation as a site, in build/site; any warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -59,6 +59,7 @@ OWN_TARGETS = {
     "large": "ledgers that take minutes; `make test-ledger`",
     "wheel": "an empty virtualenv; `make test-wheel`",
     "sdk_versions": "the oldest and the newest version of the official SDK; `make test-sdk-versions`",
+    "console": "a console's pages in Chromium; `make test-console`",
     "languages": "official clients in four languages; `make test-languages`",
 }
 """Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""

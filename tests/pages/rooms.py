@@ -178,7 +178,7 @@ ROOMS = (
         "proxy",
         "a Service Bus endpoint in front of a pair",
         (
-            "twinbus amqp board.report broker client connection_string control_server ledger local_register options pairing "
+            "twinbus amqp board.report broker client connection_string control_server ledger options pairing "
             "plain_text proxy transport"
         ),
     ),
@@ -251,6 +251,18 @@ ROOMS = (
     Room("drill.measures", "events in, numbers and limits out", "units", is_pure=True),
     Room("demo", "an outage on this machine, played", "twinbus client control_client cost local_register spark"),
     Room("testing", "namespaces for tests", "broker limit_names options"),
+    Room(
+        "console",
+        "a web page for operators, live",
+        (
+            "twinbus board broker.limits broker.net cli.proxy_view cli.spool_view client control_client cost drill "
+            "ledger messages own_files pairing plain_text syphon transport"
+        ),
+    ),
+    Room("console.access", "who is let in", is_pure=True),
+    Room("console.advice", "what an operator is told", "units", is_pure=True),
+    Room("console.delta", "what of the state is new to a page", is_pure=True),
+    Room("console.sections", "what the page shows, as rows", "board client.inspection cost", is_pure=True),
     Room("cli", "commands, and what people see", "*"),
     Room("twinbus", "public names", "client pairing"),
     Room("__main__", "`python -m twinbus`", "cli"),

@@ -34,7 +34,7 @@ class ConsoleProcess:
         self.entrance = ""
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "twinbus", "console", "--listen", str(self.port), "--json", *self._options]
+        command = [sys.executable, "-m", "twinbus", "console", "--port", str(self.port), "--json", *self._options]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, cwd=self._folder, env=self._environment
         )
@@ -94,3 +94,26 @@ def open_page(opened: Browser, console: ConsoleProcess, *, width: int = 1440, he
     page.goto(console.entrance)
     page.wait_for_selector("#verdict-at time")
     return page
+
+
+def run_command(primary: str, secondary: str, folder: Path, *arguments: str) -> str:
+    """`twinbus` with these arguments, for this pair; what it printed."""
+    environment = {**os.environ, "TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
+    command = [sys.executable, "-m", "twinbus", *arguments]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def start_command(primary: str, secondary: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The same, running until the end of the block."""
+    environment = {**os.environ, "TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "twinbus", *arguments], env=environment, cwd=folder, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)

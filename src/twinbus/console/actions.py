@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twinbus import control_client
 from twinbus.client.namespace import Namespace
@@ -22,6 +22,7 @@ from twinbus.syphon.control import KEEP, PaceChange, choose, pause, resume, runn
 from twinbus.syphon.quarantine import Quarantine, QuarantinedMessage, QuarantineResult, by_numbers
 from twinbus.transport.connection import NamespaceConnection
 
+Result = TypeVar("Result")
 Arguments = Mapping[str, Any]
 Answer = dict[str, Any]
 SIDES = ("primary", "secondary")
@@ -180,7 +181,6 @@ class ConsoleActions:
             MessagePlace(into)
         if not place.is_dead_letters:
             raise OptionsError("only dead letters are resubmitted")
-        act: Callable[[NamespaceConnection], Awaitable[MessageChanges]]
 
         def act(connection: NamespaceConnection) -> Awaitable[MessageChanges]:
             return resubmit(connection, place, choice, to=into)
@@ -213,7 +213,7 @@ class ConsoleActions:
             await self._with(arguments, lambda connection: purge(connection, place, choice, most=count)), "removed"
         )
 
-    async def _with(self, arguments: Arguments, act: Callable[[NamespaceConnection], Awaitable[Any]]) -> Any:
+    async def _with(self, arguments: Arguments, act: Callable[[NamespaceConnection], Awaitable[Result]]) -> Result:
         attempt_s = self._pair.attempt_s
         dial = await asyncio.to_thread(self._pair.side(_side(arguments)).dial, attempt_s)
         async with NamespaceConnection(dial, attempt_s=attempt_s, name="console") as connection:

@@ -32,7 +32,7 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
     backlog = sections.get("backlog", {})
     failing = [row["name"] for row in sections.get("entities", {}).values() if row["state"] == "failing"]
     if "unknown" in (primary, secondary):
-        return {"state": "unknown", "text": "Not known yet: the first look is under way."}
+        return {"state": "unknown", "text": "The first look is under way."}
     if primary in STILL_GONE and secondary in STILL_GONE:
         spooled = sum(row["messages"] for row in sections.get("spools", {}).values())
         kept = f" {spooled:,} messages are safe in spools." if spooled else ""
@@ -42,47 +42,58 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
         }
     if secondary in STILL_GONE:
         return {"state": "risk", "text": "Not now. But there is no detour: if the primary fails too, sends fail."}
+    if _has_no_queues(sections):
+        return {"state": "risk", "text": "Not now. But there are no backlog queues: if the primary fails, sends fail."}
     full_in = backlog.get("full_in")
     if full_in is not None and full_in < HOURS_LOW * 3600:
         return {"state": "risk", "text": f"Not now. The backlog is full in {rough_duration(full_in)}: then sends fail."}
     if backlog.get("waiting_at_least") is None or backlog.get("doubt"):
-        return {"state": "unknown", "text": "Not known: the backlog cannot be looked into as a whole."}
+        return {"state": "unknown", "text": "The backlog cannot be looked into as a whole."}
     quarantined = backlog.get("quarantined")
     aside = f" {quarantined:,} in quarantine wait for a decision." if quarantined else ""
     if failing:
         some = ", ".join(failing[:3]) + (f" and {len(failing) - 3:,} more" if len(failing) > 3 else "")
         text = f"Sends to {some} may fail until clients fail over. What was accepted is safe."
         return {"state": "risk", "text": text + aside}
-    return {"state": "no", "text": f"No sign of it: what was accepted is on the primary or in the backlog.{aside}"}
+    return {"state": "no", "text": f"What was accepted is on the primary or in the backlog.{aside}"}
+
+
+def _has_no_queues(sections: Mapping[str, Facts]) -> bool:
+    queues = sections.get("queues", {}).values()
+    return bool(queues) and all(row["reason"].startswith("not found") for row in queues)
 
 
 # --- when will it be home? ---
 
 
 def _home(sections: Mapping[str, Facts]) -> dict[str, Any]:
-    """`seconds`: until the backlog is home; None: not known, and `text` says why."""
+    """`seconds`: until the backlog is home; None: not known, and `text` says why. `word`: that in short."""
     backlog = sections.get("backlog", {})
     waiting, at_least = backlog.get("waiting"), backlog.get("waiting_at_least")
     if waiting == 0:
         return {"seconds": 0.0, "text": "Everything is home."}
     if not at_least and waiting is None:
-        return {"seconds": None, "text": "Not known: the backlog cannot be counted."}
+        return {"seconds": None, "text": "The backlog cannot be counted."}
     syphons = [*sections.get("syphons", {}).values()]
     running = [row for row in syphons if row["state"] == "running"]
     rate = sum(row.get("rate") or 0.0 for row in running)
     remote = [row for row in sections.get("processes", {}).values() if row["syphon"] and row["state"] == "reporting"]
     rate = rate or sum(row["syphon"]["rate"] for row in remote)
     if rate > 0:
-        seconds = (waiting or at_least) / rate
+        seconds = float(waiting or at_least or 0) / rate
         more = "" if waiting is not None else "at least "
         return {"seconds": seconds, "text": f"In {more}{rough_duration(seconds)} at {rate:,.0f} messages a second."}
     if any("paused" in row["state"] for row in syphons):
-        return {"seconds": None, "text": "Not before somebody resumes: the syphon is paused."}
+        return {"seconds": None, "word": "Paused", "text": "Not before somebody resumes the syphon."}
     if running or remote:
-        return {"seconds": None, "text": "A syphon runs, and nothing moves: its entities are down, or it waits."}
+        return {
+            "seconds": None,
+            "word": "Stuck",
+            "text": "A syphon runs, and nothing moves: its entities are down, or it waits.",
+        }
     if backlog.get("syphon_seen"):
         return {"seconds": None, "text": "A syphon elsewhere is at work; how fast is not known."}
-    return {"seconds": None, "text": "Not by itself: no syphon is running, as far as can be seen."}
+    return {"seconds": None, "word": "Not by itself", "text": "No syphon is running, as far as can be seen."}
 
 
 # --- what do I do now? ---
@@ -96,19 +107,27 @@ def _todo(sections: Mapping[str, Facts]) -> Iterator[dict[str, Any]]:
         yield _step(f"{row['text']}: a fault that somebody has ordered.", action="fault.clear", key=key)
     if secondary in STILL_GONE:
         yield _step("Bring the secondary back: without it there is no detour.")
+    if secondary == "answers" and _has_no_queues(sections):
+        yield _step("Make the backlog queues.", "twinbus pair")
     if primary in STILL_GONE:
         yield _step("Look at the primary. Sends go to the backlog meanwhile: do not restart senders.")
         yield _step("Tell the owners of consumers: they read the primary only, and wait.")
     full_in = backlog.get("full_in")
     if full_in is not None and full_in < HOURS_LOW * 3600:
         yield _step(f"The backlog is full in {rough_duration(full_in)}: add queues.", "twinbus pair --queues 20")
+    down = [row["name"] for row in sections.get("entities", {}).values() if row["state"] == "failed over"]
+    if down and primary == "answers" and not faults:
+        some = ", ".join(down[:3]) + (f" and {len(down) - 3:,} more" if len(down) > 3 else "")
+        yield _step(f"Look at {some} on the primary. Sends go to the backlog meanwhile: do not restart senders.")
     waiting = backlog.get("waiting") or backlog.get("waiting_at_least") or 0
     syphons = sections.get("syphons", {})
     paused = [(key, row) for key, row in syphons.items() if "paused" in row["state"]]
     for key, row in paused if waiting else ():
         yield _step(f"{row['name']} is paused.", f"twinbus syphon resume {key}", action="syphon.resume", key=key)
     has_syphon = bool(syphons) or any(row["syphon"] for row in sections.get("processes", {}).values())
-    if waiting and primary == "answers" and not has_syphon and not backlog.get("syphon_seen"):
+    states = {row["state"] for row in sections.get("entities", {}).values() if row["waiting_at_least"]}
+    is_open = primary == "answers" and not states <= {"failed over", "failing"}
+    if waiting and is_open and not has_syphon and not backlog.get("syphon_seen"):
         yield _step("Bring the backlog home: one message first, then all.", "twinbus syphon --first 1 --until-empty")
     for row in [row for row in sections.get("queues", {}).values() if row["state"] == "not emptied"][:3]:
         yield _step(f"{row['name']} cannot be emptied: {row['reason']}")

@@ -54,7 +54,7 @@ class ConsoleOptions:
                 "through a tunnel (ssh -L)"
             )
         if not host_names(self.host, 1, self.names):
-            problems.append(f"--host {self.host} has no name: say by --name how browsers reach it")
+            problems.append(f"--host {self.host} has no name: say by --host-name how browsers reach it")
         if problems:
             raise OptionsError("; ".join(problems))
 

@@ -20,6 +20,7 @@ from twinbus.board.fleet import Fleet
 from twinbus.board.reader import BoardReader
 from twinbus.cli.proxy_view import ProxyReport, look_at_proxies
 from twinbus.cli.spool_view import SpoolView
+from twinbus.client.inspection.fleet_health import with_fleet
 from twinbus.client.inspection.health import EVERYTHING, Judgement, judge
 from twinbus.client.inspection.inspect_pair import inspect
 from twinbus.client.inspection.reports import Inspection
@@ -167,7 +168,9 @@ class ConsoleWatch:
         self._put_entities()
 
     def _judge(self, seen: Inspection) -> Judgement:
-        return self._spools.judge(judge(seen, EVERYTHING), EVERYTHING)
+        """As `twinbus status` does."""
+        judgement = self._spools.judge(judge(seen, EVERYTHING), EVERYTHING)
+        return judgement if self._fleet is None else with_fleet(judgement, self._fleet, EVERYTHING)
 
     def _put_entities(self) -> None:
         if self._seen is not None:
@@ -296,7 +299,7 @@ class ConsoleWatch:
         before, self._rates[side] = self._rates.get(side), (now, count)
         if before is None or count < before[1]:
             return None
-        return (count - before[1]) / max(0.001, now - before[0])
+        return float(count - before[1]) / max(0.001, now - before[0])
 
 
 def _syphon_row(syphon: RunningSyphon) -> dict[str, Any]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, PairArguments, SpoolFolderOption, option
-from twinbus.cli.metrics_export import ListenAddress, parse_address
+from twinbus.cli.arguments import (
+    ArgumentGroup,
+    BacklogArguments,
+    PairArguments,
+    SpoolFolderOption,
+    check_range,
+    option,
+)
+from twinbus.cli.metrics_export import PORT_MAX, ListenAddress
 from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note
 from twinbus.cli.serving import prepare_process, until_signal
@@ -20,15 +27,16 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.console.server import ConsoleOptions, ConsoleServer
 
-DEFAULT_LISTEN = "127.0.0.1:9470"
+DEFAULT_PORT = 9470
 EVERY_S = (2.0, 25.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleArguments(ArgumentGroup):
     panel: ClassVar[str] = "Network"
-    listen: str = option(DEFAULT_LISTEN, "[HOST:]PORT", "Where browsers connect; port 0 picks a free one.")
-    name: list[str] | None = option(
+    port: int = option(DEFAULT_PORT, "N", "The port for browsers; 0 picks a free one.")
+    host: str = option("127.0.0.1", "HOST", "The address to listen on.")
+    host_name: list[str] | None = option(
         None, "NAME", "A name of this machine that browsers may use, e.g. ops.example.com. Repeat for more."
     )
     cert: Path | None = option(
@@ -36,8 +44,19 @@ class ConsoleArguments(ArgumentGroup):
     )
     key_file: Path | None = option(None, "FILE", "The private key of --cert, in PEM form, without passphrase.")
 
-    def address(self) -> ListenAddress:
-        return parse_address(self.listen, "--listen", 9470, any_free=True)
+    def __post_init__(self) -> None:
+        check_range("--port", self.port, 0, PORT_MAX)
+
+    def options(self, token_file: Path | None, *, allows_changes: bool) -> ConsoleOptions:
+        """Raises `OptionsError`."""
+        return options_of(
+            ListenAddress(self.host, self.port),
+            token_file,
+            allows_changes=allows_changes,
+            names=tuple(self.host_name or ()),
+            cert=self.cert,
+            key_file=self.key_file,
+        )
 
 
 def console(
@@ -84,20 +103,20 @@ def console(
     what a command does.
 
     It prints an address that ends with a token: whoever has it gets in, nobody else. Only this machine can connect,
-    unless --listen names another address; then TLS is needed.
+    unless --host names another address; then TLS is needed.
 
     \b
     Examples:
       twinbus console
-      twinbus console --allow-changes --listen 0
-      twinbus console --listen 0.0.0.0:9470 --name ops.example.com \\
-        --cert chain.pem --key-file key.pem
+      twinbus console --allow-changes --port 0
+      twinbus console --token-file ~/.config/twinbus/console-token
+      twinbus console --host 10.0.0.5 --cert chain.pem --key-file key.pem
     """
-    address, attempt_s = network.address(), timeout_s(timeout)
+    attempt_s = timeout_s(timeout)
     every_s = _every(every)
     here, there = namespaces.both()
     name = backlog.name_of(here)
-    options = options_of(network, address, token_file, allows_changes=allow_changes)
+    options = network.options(token_file, allows_changes=allow_changes)
     prepare_process(256)
     watching = ConsoleWatching(backlog.queues, attempt_s, every_s, tuple(entity or ()), ledger, spool)
     asyncio.run(until_signal(lambda stop: _serve(stop, options, (here, there), name, watching, as_json=as_json)))
@@ -116,7 +135,7 @@ class ConsoleWatching:
 
 
 def options_of(
-    network: ConsoleArguments, address: ListenAddress, token_file: Path | None, *, allows_changes: bool
+    address: ListenAddress, token_file: Path | None, *, allows_changes: bool, **others: Any
 ) -> ConsoleOptions:
     """Raises `OptionsError`."""
     from twinbus.console.server import ConsoleOptions
@@ -126,10 +145,8 @@ def options_of(
         host=address.host,
         port=address.port,
         token=new_token() if token_file is None else kept_token(token_file),
-        names=tuple(network.name or ()),
         allows_changes=allows_changes,
-        cert=network.cert,
-        key_file=network.key_file,
+        **others,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
@@ -13,6 +13,7 @@ import typer
 
 from twinbus.cli.arguments import ArgumentGroup, option
 from twinbus.cli.credentials import parse_rules, read_issuer
+from twinbus.cli.metrics_export import parse_address as parse_listen
 from twinbus.cli.output import json_text, note
 from twinbus.cli.server_arguments import (
     DEFAULT_DATA,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from twinbus.broker.auth.jwt import JwtIssuer
     from twinbus.broker.core.commands import Creation
     from twinbus.broker.server import NamespaceServer
+    from twinbus.console.server import ConsoleOptions
     from twinbus.options import NamespaceOptions
 
 DEFAULT_PORT = 5672
@@ -73,6 +75,38 @@ class HostArguments(ArgumentGroup):
     host: str = option("127.0.0.1", "HOST", "The address to listen on.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServedConsoleArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Console"
+    console: str | None = option(
+        None,
+        "[HOST:]PORT",
+        "Serve a console there, about the first namespace as the primary and the second as the secondary; without a "
+        "host, locally.",
+    )
+    allow_changes: bool = option(
+        False,
+        None,
+        "Pages may also pause and pace, redrive, resubmit, purge, and make these namespaces fail.",
+        "--allow-changes",
+    )
+
+    def options(self, count: int, certificate: tuple[Path, Path] | None) -> ConsoleOptions | None:
+        """None: no console. Raises `OptionsError`."""
+        from twinbus.cli.commands.console import options_of
+        from twinbus.console.access import is_loopback
+
+        if self.console is None:
+            if self.allow_changes:
+                raise OptionsError("--allow-changes is for --console")
+            return None
+        if count < 2:
+            raise OptionsError("--console needs a pair: give --namespace twice, first the primary")
+        address = parse_listen(self.console, "--console", 9470, any_free=True)
+        cert, key_file = (None, None) if certificate is None or is_loopback(address.host) else certificate
+        return options_of(address, None, allows_changes=self.allow_changes, cert=cert, key_file=key_file)
+
+
 def serve(
     *,
     namespace: Annotated[
@@ -100,6 +134,7 @@ def serve(
             "served, from port 5672 on.",
         ),
     ] = None,
+    pages: ServedConsoleArguments,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="The result as JSON lines: one per namespace when it is ready, when it stopped."),
@@ -145,7 +180,8 @@ def serve(
     )
     prepare_process(sum(options.server_limits.connections for options in plan))
     output, first_queue = ServeOutput(as_json), None if namespace or entities else FIRST_QUEUE
-    asyncio.run(until_signal(lambda stop: serve_until_stopped(stop, plan, output, first_queue=first_queue)))
+    page = pages.options(len(plan), tls.certificate)
+    asyncio.run(until_signal(lambda stop: serve_until_stopped(stop, plan, output, first_queue=first_queue, page=page)))
 
 
 def plan_namespaces(
@@ -235,6 +271,13 @@ class ServeOutput:
         if self._as_json:
             self._say_json("stopped", server)
 
+    def console(self, entrance: str, port: int) -> None:
+        """The address holds the token."""
+        if self._as_json:
+            typer.echo(json_text({"event": "console", "console": entrance, "port": port}))
+        else:
+            typer.echo(f"console  {entrance}")
+
     def note(self, text: str) -> None:
         if not self._as_json:
             note(text)
@@ -257,7 +300,12 @@ class ServeOutput:
 
 
 async def serve_until_stopped(
-    stop: asyncio.Event, plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
+    stop: asyncio.Event,
+    plan: Sequence[NamespaceOptions],
+    output: ServeOutput,
+    *,
+    first_queue: str | None,
+    page: ConsoleOptions | None = None,
 ) -> None:
     """Serve all of these namespaces, or none, until it is time to stop."""
     from twinbus.broker.ops.process_memory import collect_seldom
@@ -274,11 +322,31 @@ async def serve_until_stopped(
             output.ready(server)
         _give_hints(servers, output)
         collect_seldom()
-        await stop.wait()
+        async with _console_about(servers, page, output):
+            await stop.wait()
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
     for server in servers:
         output.stopped(server)
+
+
+@contextlib.asynccontextmanager
+async def _console_about(
+    servers: Sequence[NamespaceServer], options: ConsoleOptions | None, output: ServeOutput
+) -> AsyncIterator[None]:
+    if options is None:
+        yield
+        return
+    from twinbus.cli.commands.console import ConsoleWatching, open_console
+    from twinbus.client.namespace import Namespace
+
+    primary, secondary = [Namespace.from_connection_string(each.connection_string) for each in servers[:2]]
+    console = await open_console(options, (primary, secondary), servers[0].options.name, ConsoleWatching())
+    try:
+        output.console(console.entrance, console.port)
+        yield
+    finally:
+        await console.stop()
 
 
 async def _start_all(servers: Sequence[NamespaceServer]) -> None:

@@ -49,7 +49,7 @@ export function length(seconds) {
   if (s < 90) return `${s} s`;
   if (s < 5400) return `${Math.round(s / 60)} min`;
   if (s < 129600) return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
-  return `${Math.round(s / 86400)} days`;
+  return s < 100 * 86400 ? `${Math.round(s / 86400)} days` : "over three months";
 }
 
 export const rate = (value) => (value === null || value === undefined ? "?" : `${value >= 10 || value === 0 ? count(value) : value.toFixed(1)}/s`);

@@ -109,7 +109,8 @@ function drawVerdict() {
   const kind = tone(pair.state);
   $("verdict").className = `verdict ${kind}`;
   part("verdict", ".mark").textContent = MARKS[kind];
-  if ($("verdict-word").textContent !== pair.state) $("verdict-word").textContent = pair.state;
+  const word = pair.state[0].toUpperCase() + pair.state.slice(1);
+  if ($("verdict-word").textContent !== word) $("verdict-word").textContent = word;
   replace($("verdict-since"), pair.since ? el("span", {}, `since ${moment(pair.since)}, `, ticking(pair.since)) : null);
   if ($("verdict-text").textContent !== pair.reason) $("verdict-text").textContent = pair.reason;
   replace($("verdict-unknown"), ...(pair.reasons.length ? pair.unknown : []).slice(0, 4).map((each) => el("li", { text: `Not known: ${each}` })));
@@ -130,7 +131,7 @@ function drawAnswers() {
     const [word, kind] = BIG[advice.loss.state];
     answer("answer-loss", word, kind, advice.loss.text);
     const at = advice.home.seconds;
-    answer("answer-home", at === null ? "Not known" : at === 0 ? "It is home" : `At ${clock(serverNow() + at, false)}`, at === 0 ? "good" : "", advice.home.text);
+    answer("answer-home", at === null ? advice.home.word ?? "Not known" : at === 0 ? "It is home" : `At ${clock(serverNow() + at, false)}`, at === 0 ? "good" : "", advice.home.text);
     replace(part("answer-todo", "ol"), ...(advice.todo.length ? advice.todo.map(step) : [el("li", { class: "none", text: "✓ Nothing." })]));
   }
   if (backlog) {
@@ -258,7 +259,7 @@ function drawEntities() {
   const rows = state.entities ?? {}, all = Object.values(rows), names = Object.values(rows).map((row) => row.name);
   const ill = all.filter((row) => !["healthy", "unknown"].includes(row.state)).length;
   const why = state.unlisted?.why ? ` There may be more: ${state.unlisted.why}.` : "";
-  part("entities", ".summary").textContent = all.length ? `${count(all.length)}, of which ${ill ? `${count(ill)} need attention` : "none needs attention"}.${why}` : "";
+  part("entities", ".summary").textContent = all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "";
   tables.entities.show(rows);
   setEntityNames(names.sort());
 }

@@ -2,7 +2,8 @@
 
 import { el, clock, count, rate, tone } from "./format.js";
 
-const WIDTH = 600, HEIGHT = 60, SPAN_S = 3600;
+const WIDTH = 600, HEIGHT = 60, LONGEST_S = 3600, SHORTEST_S = 300;
+let spanS = LONGEST_S;
 
 function svg(tag, given) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -20,7 +21,7 @@ function path(samples, name, from, top) {
   for (const each of samples) {
     const value = each[name];
     if (value === null || value === undefined) { isDown = false; continue; }
-    const x = ((each.at - from) / SPAN_S) * WIDTH, y = HEIGHT - 2 - (value / top) * (HEIGHT - 6);
+    const x = ((each.at - from) / spanS) * WIDTH, y = HEIGHT - 2 - (value / top) * (HEIGHT - 6);
     text += `${isDown ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
     isDown = true;
   }
@@ -35,8 +36,9 @@ function figure(title, shown, drawing, legend, kind = "") {
 }
 
 export function draw(place, history, now) {
-  const from = now - SPAN_S;
-  const samples = Object.values(history).filter((each) => each.at >= from).sort((a, b) => a.at - b.at);
+  const samples = Object.values(history).filter((each) => each.at >= now - LONGEST_S).sort((a, b) => a.at - b.at);
+  spanS = Math.min(LONGEST_S, Math.max(SHORTEST_S, now - (samples[0]?.at ?? now)));
+  const from = now - spanS;
   if (samples.length < 2) { place.replaceChildren(el("p", { class: "empty", text: "The plots begin with the second look." })); return; }
 
   const top = highest(samples, ["waiting"]), most = highest(samples, ["home", "primary", "backlog"]);
@@ -44,7 +46,7 @@ export function draw(place, history, now) {
   const line = path(samples, "waiting", from, top);
   const known = samples.filter((each) => each.waiting != null);
   if (known.length > 1) {
-    const x = (at) => (((at - from) / SPAN_S) * WIDTH).toFixed(1);
+    const x = (at) => (((at - from) / spanS) * WIDTH).toFixed(1);
     backlog.append(svg("path", { class: "area", d: `${line.replace(/(?!^)M/g, "L")}L${x(known.at(-1).at)} ${HEIGHT}L${x(known[0].at)} ${HEIGHT}Z` }));
   }
   backlog.append(svg("path", { class: "curve", d: line }));
@@ -58,7 +60,7 @@ export function draw(place, history, now) {
     const until = at + 1 < samples.length ? samples[at + 1].at : now, width = until - each.at;
     span += width;
     if (each.state === "healthy" || each.state === "waiting") healthy += width;
-    strip.append(svg("rect", { class: tone(each.state), x: (((each.at - from) / SPAN_S) * WIDTH).toFixed(1), y: tone(each.state) === "bad" ? 0 : 7, height: tone(each.state) === "bad" ? 20 : 13, width: ((width / SPAN_S) * WIDTH + 0.6).toFixed(1) }));
+    strip.append(svg("rect", { class: tone(each.state), x: (((each.at - from) / spanS) * WIDTH).toFixed(1), y: tone(each.state) === "bad" ? 0 : 7, height: tone(each.state) === "bad" ? 20 : 13, width: ((width / spanS) * WIDTH + 0.6).toFixed(1) }));
   });
   place.replaceChildren(
     figure("Backlog", `${count(last(samples, "waiting"))} messages`, backlog, `top: ${count(top)}; since ${clock(Math.max(from, samples[0].at), false)}`),

@@ -1,0 +1,125 @@
+"""A page with much on it stays quick, and nothing on it keeps anybody out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from console_crowd import Crowd, crowd, entity, process, verdict
+from playwright.sync_api import Browser, Page, expect
+
+pytestmark = [pytest.mark.console, pytest.mark.timeout(600)]
+
+ENTITIES, PROCESSES, EVENTS_PER_S = 1_000, 200, 100
+SLOW_S = 2.0
+"""Generous: the machine may have other work. A page that draws everything anew with each event takes ten times that."""
+expect.set_options(timeout=40_000)
+
+
+@pytest.fixture
+def console() -> Iterator[Crowd]:
+    with crowd(allows_changes=True) as served:
+        rows = {f"q-{number}": entity(f"q-{number}") for number in range(ENTITIES)}
+        rows["q-7"] = entity("q-7", "failed over", "it refuses <b>sends</b>")
+        served.put("verdict", verdict())
+        served.put("entities", rows)
+        served.put("processes", {str(number): process(number) for number in range(PROCESSES)})
+        served.put("fleet", {"verdict": "failed over", "has_board": True, "is_complete": True, "problem": "",
+                             "reporting": PROCESSES, "silent": 0, "left_out": 0})  # fmt: skip
+        yield served
+
+
+def entered(browser: Browser, console: Crowd, *, dark: bool = False, width: int = 1440) -> Page:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    page = context.new_page()
+    page.goto(console.entrance)
+    page.wait_for_selector("#entities tbody tr")
+    return page
+
+
+def test_a_page_answers_while_a_hundred_events_a_second_happen_to_a_large_fleet(
+    browser: Browser, console: Crowd
+) -> None:
+    page = entered(browser, console)
+    expect(page.locator("#entities .summary")).to_contain_text("1,000")
+    expect(page.locator("#entities tbody tr").first).to_contain_text("q-7")
+    is_over = threading.Event()
+
+    def happen() -> None:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            console.tell(f"event {number}")
+            time.sleep(1 / EVENTS_PER_S)
+
+    happening = threading.Thread(target=happen)
+    happening.start()
+    try:
+        expect(page.locator("#events")).to_contain_text("event 100")
+        slowest_s = 0.0
+        for text in ("q-99", "q-5", ""):
+            began = time.monotonic()
+            page.locator("#entities-find").fill(text)
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            slowest_s = max(slowest_s, time.monotonic() - began)
+        page.get_by_role("button", name="Show all 1,000").click()
+        expect(page.locator("#entities tbody tr")).to_have_count(ENTITIES)
+        assert slowest_s < SLOW_S
+        assert page.locator("#events li").count() <= 201, "events are bounded"
+    finally:
+        is_over.set()
+        happening.join()
+    page.context.close()
+
+
+def test_a_row_that_changes_keeps_the_focus(browser: Browser, console: Crowd) -> None:
+    page = entered(browser, console)
+    link = page.locator("#entities tbody tr", has_text="q-7").first.get_by_role("link")
+    link.focus()
+    console.put("entities", {"q-7": entity("q-7", "failing", "now it fails")})
+    expect(page.locator("#entities")).to_contain_text("now it fails")
+    assert page.evaluate("document.activeElement.textContent") == "q-7"
+    page.context.close()
+
+
+def test_the_page_is_used_by_keyboard_alone(browser: Browser, console: Crowd) -> None:
+    page = entered(browser, console)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the overview"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#view-messages")).to_be_visible()
+    page.context.close()
+
+
+def test_no_state_is_told_by_colour_alone(browser: Browser, console: Crowd) -> None:
+    page = entered(browser, console)
+    chips = page.locator(".chip").all_inner_texts()
+    assert chips
+    assert all(len(text.split()) >= 2 for text in chips), "a mark and a word"
+    page.context.close()
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1440), (True, 1440), (False, 390)])
+def test_axe_finds_nothing_serious(browser: Browser, console: Crowd, dark: bool, width: int) -> None:
+    page = entered(browser, console, dark=dark, width=width)
+    for view in ("#overview", "#messages"):
+        page.goto(f"{console.server.address}{view}")
+        page.wait_for_timeout(500)
+        found = Axe().run(page).response["violations"]
+        serious = [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in SERIOUS]
+        assert serious == []
+    page.context.close()
+
+
+SERIOUS = ("serious", "critical")
+
+
+def test_nothing_is_wider_than_a_phone(browser: Browser, console: Crowd) -> None:
+    page = entered(browser, console, width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.context.close()
