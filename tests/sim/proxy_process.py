@@ -26,6 +26,7 @@ from twinbus.proxy.backend import ProxyBackend
 from twinbus.proxy.relay import Relay
 from twinbus.proxy.requested_messages import SettlementObserver
 from twinbus.proxy.sends import ProxySends
+from twinbus.proxy.transactions import TransactionRelay
 from twinbus.proxy.upstream import UpstreamConnections
 
 PRIMARY_NAME = "contoso"
@@ -127,7 +128,7 @@ class SimulatedProxy(SimulatedServer):
         )
         self.relay = Relay(self.upstream, lambda notice: self.context.notify(notice), self.observer)
         self.serve(
-            ProxyBackend(sends, self.relay),
+            ProxyBackend(sends, self.relay, TransactionRelay(self.relay)),
             lambda context, relieve: OutputScheduler(context, self.loop.now_ms, relieve),
         )
 

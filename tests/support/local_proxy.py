@@ -59,6 +59,10 @@ class LocalProxy:
         self.server: ProxyServer
         self.connection_string = ""
 
+    @property
+    def port(self) -> int:
+        return self._options.port
+
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)

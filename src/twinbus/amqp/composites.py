@@ -59,7 +59,7 @@ def described(code: int, symbol: str, *types: FieldType, count_min: int | None =
 
 def encode_composite(value: Any) -> bytes:
     """The bytes of a described list, from `00 53 code` on."""
-    return encode(_to_described(value))
+    return encode(to_described(value))
 
 
 def decode_composite(body: bytes) -> Any:
@@ -90,7 +90,8 @@ def shape_code(descriptor: Any) -> int | None:
     return int(descriptor) if isinstance(descriptor, int) and not isinstance(descriptor, bool) else None
 
 
-def _to_described(value: Any) -> Described:
+def to_described(value: Any) -> Described:
+    """The described list that stands for an object."""
     shape = SHAPES[type(value)]
     fields = [
         None if (given := getattr(value, name)) is None else kind.write(given)
@@ -169,7 +170,7 @@ def nested(*classes: type) -> FieldType:
             raise DecodeError(f"unexpected {type(found).__name__.lower()}")
         return found
 
-    return FieldType(_to_described, read)
+    return FieldType(to_described, read)
 
 
 ANY = FieldType(_as_is, _as_is)

@@ -13,12 +13,10 @@ from twinbus.broker.operations import (
     Done,
     Refused,
     SenderOpened,
-    Settled,
-    SettlementOutcome,
 )
-from twinbus.errors import NotAllowed
 from twinbus.proxy.relay import Relay
 from twinbus.proxy.schedules import CANCEL, SCHEDULE
+from twinbus.proxy.transactions import TransactionRelay
 
 REQUESTS_AT_ONCE = 256
 """Of one application. Many, because they share a connection with what is sent: a primary that answers none of them must
@@ -60,10 +58,15 @@ class Sends(Protocol):
 class ProxyBackend:
     """Implements `Backend`."""
 
-    def __init__(self, sends: Sends, relay: Relay) -> None:
+    def __init__(self, sends: Sends, relay: Relay, transactions: TransactionRelay) -> None:
         self.requests_at_once = REQUESTS_AT_ONCE
         self._sends = sends
         self._relay = relay
+        self._transactions = transactions
+        self.begin_transaction = transactions.begin
+        self.enlist_send = transactions.enlist_send
+        self.enlist_settlement = transactions.enlist_settlement
+        self.end_transaction = transactions.end
         self.open_receiver = relay.open_receiver
         self.accept_session = relay.accept_session
         self.grant_credit = relay.grant_credit
@@ -75,7 +78,6 @@ class ProxyBackend:
         self.kept_bytes = relay.kept_bytes
         self.pause_connection = relay.pause_connection
         self.resume_connection = relay.resume_connection
-        self.close_connection = relay.close_connection
         self.messages_per_send = sends.messages_per_send
         self.open_sender = sends.open_sender
         self.send = sends.send
@@ -84,39 +86,6 @@ class ProxyBackend:
     @property
     def unwritten_bytes(self) -> int:
         return self._sends.unwritten_bytes
-
-    def begin_transaction(
-        self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]
-    ) -> None:
-        on_reply(Refused(NotAllowed("transactions are not offered here")))
-
-    def enlist_send(
-        self,
-        transaction: int,
-        path: str,
-        via: str | None,
-        transfer: ReadTransfer,
-        now_ms: int,
-        on_reply: Callable[[Done | Refused], None],
-    ) -> None:
-        on_reply(Refused(NotAllowed("transactions are not offered here")))
-
-    def enlist_settlement(
-        self,
-        transaction: int,
-        receiver: int,
-        path: str,
-        tokens: tuple[bytes, ...],
-        outcome: SettlementOutcome,
-        now_ms: int,
-        on_reply: Callable[[Settled | Refused], None],
-    ) -> None:
-        on_reply(Refused(NotAllowed("transactions are not offered here")))
-
-    def end_transaction(
-        self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]
-    ) -> None:
-        on_reply(Done())
 
     def request(
         self,
@@ -128,8 +97,12 @@ class ProxyBackend:
         on_response: Callable[[bytes], None],
         transaction: int | None = None,
     ) -> None:
-        """What is scheduled is sent; the rest is the primary's."""
+        """What is scheduled is sent, unless it is part of a transaction; the rest is the primary's."""
         operation = request.operation_name
+        if transaction is not None:
+            txn_id = self._transactions.id_of(transaction)
+            self._relay.request(path, request, connection, now_ms, on_response, txn_id)
+            return
         if operation == SCHEDULE:
             self._sends.schedule(path, request, now_ms, on_response)
             return
@@ -145,3 +118,7 @@ class ProxyBackend:
     def _cancelled(self, path: str, request: Request, on_response: Callable[[bytes], None], response: bytes) -> None:
         self._sends.cancelled(path, request, response)
         on_response(response)
+
+    def close_connection(self, connection: int, now_ms: int) -> None:
+        self._transactions.close_connection(connection)
+        self._relay.close_connection(connection, now_ms)

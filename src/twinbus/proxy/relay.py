@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import Outcome, Rejected
+from twinbus.amqp.outcomes import DeliveryState, Outcome, Rejected, TransactionalState
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.serial import ranges, steps
 from twinbus.broker.links.attach import LOCKED_UNTIL, TICKS_PER_MS, TICKS_TO_1970, filtered_session
@@ -53,7 +53,7 @@ class Relay:
         observer: SettlementObserver | None = None,
     ) -> None:
         """`notify` takes deliveries, and what else receivers have to know."""
-        self._upstream = upstream
+        self.upstream = self._upstream = upstream
         self._notify = notify
         self._observer = observer
         self._requested = None if observer is None else RequestedMessages(observer)
@@ -179,6 +179,24 @@ class Relay:
         elif on_reply is not None:
             on_reply(Refused(LockLost("the receiver of these messages is closed, and their locks with it")))
 
+    def settle_in(
+        self,
+        receiver: int,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        txn_id: bytes,
+        records: list[tuple[str, object, SettlementOutcome]],
+        on_reply: Callable[[Settled | Refused], None],
+    ) -> None:
+        """Settle messages as a part of a transaction of the primary; what the observer is to hear then goes to
+        `records`.
+        """
+        relayed = self._receivers.get(receiver)
+        if relayed is not None:
+            relayed.settle(tokens, outcome, on_reply, txn_id, records)
+        else:
+            on_reply(Refused(LockLost("the receiver of these messages is closed, and their locks with it")))
+
     # --- requests ---
 
     def find_entity(self, path: str, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
@@ -195,16 +213,22 @@ class Relay:
             self._upstream.find(connection, path, found)
 
     def request(
-        self, path: str, request: Request, connection: int, now_ms: int, on_response: Callable[[bytes], None]
+        self,
+        path: str,
+        request: Request,
+        connection: int,
+        now_ms: int,
+        on_response: Callable[[bytes], None],
+        txn_id: bytes | None = None,
     ) -> None:
         def responded(result: bytes | Failure) -> None:
             if isinstance(result, Failure):
                 result = failure_response(request, refusal_of(result, TIMED_OUT))
-            elif self._requested is not None:
+            elif self._requested is not None and txn_id is None:
                 self._requested.responded(path, request, result)
             on_response(result)
 
-        self._upstream.request(connection, path, request.payload, responded)
+        self._upstream.request(connection, path, request.payload, responded, txn_id)
 
     def kept_bytes(self, connection: int) -> int:
         return self._upstream.kept_bytes(connection)
@@ -228,6 +252,8 @@ class _Settling(NamedTuple):
     failures: dict[bytes, NamespaceError]
     outcome: SettlementOutcome
     on_reply: Callable[[Settled | Refused], None]
+    records: list[tuple[str, object, SettlementOutcome]] | None = None
+    """Where to note what is settled only with a transaction."""
 
 
 class RelayedReceiver(LinkHandler):
@@ -286,13 +312,15 @@ class RelayedReceiver(LinkHandler):
         tokens: tuple[bytes, ...],
         outcome: SettlementOutcome,
         on_reply: Callable[[Settled | Refused], None] | None,
+        txn_id: bytes | None = None,
+        records: list[tuple[str, object, SettlementOutcome]] | None = None,
     ) -> None:
         found = {token: self._deliveries.pop(token) for token in tokens if token in self._deliveries}
         unknown = [token for token in tokens if token not in found]
         ids = [delivery_id for delivery_id, _ in found.values()]
         if on_reply is not None:
             lost = {token: LockLost("the lock of this message is lost") for token in unknown}
-            settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply)
+            settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply, records)
             for token, (delivery_id, noted) in found.items():
                 self._settling[delivery_id] = (token, noted, settling)
             if not found:
@@ -300,7 +328,9 @@ class RelayedReceiver(LinkHandler):
         elif self._observer is not None and found:
             self._observer.settled(self.terms.path, [noted for _, noted in found.values()], outcome)
         if self.link is not None:
-            said = settling_outcome(outcome)
+            said: DeliveryState = settling_outcome(outcome)
+            if txn_id is not None:
+                said = TransactionalState(txn_id, settling_outcome(outcome))
             for first, last in ranges(ids):
                 self.link.settle(first, last, said, settled=on_reply is None)
             self._flush()
@@ -339,6 +369,8 @@ class RelayedReceiver(LinkHandler):
             error = error_in(event.outcome)
             if error is not None:
                 settling.failures[token] = error
+            elif settling.records is not None:
+                settling.records.append((self.terms.path, noted, settling.outcome))
             elif self._observer is not None:
                 self._observer.settled(self.terms.path, [noted], settling.outcome)
             settling.waiting.discard(token)

@@ -38,6 +38,7 @@ from twinbus.proxy.readiness import readiness
 from twinbus.proxy.relay import Relay
 from twinbus.proxy.sends import ProxySends
 from twinbus.proxy.settlement_records import SettlementRecords
+from twinbus.proxy.transactions import TransactionRelay
 from twinbus.proxy.upstream import UpstreamConnections
 
 logger = logging.getLogger("twinbus.proxy")
@@ -162,7 +163,7 @@ class ProxyServer:
         relay = Relay(self._upstream, lambda notice: context.notify(notice), observer)
         authority = Authority(RuleBook(self.rules))
         context = ConnectionContext(
-            backend=ProxyBackend(sends, relay),
+            backend=ProxyBackend(sends, relay, TransactionRelay(relay, observer)),
             messages=MessageReader(options.limits.message_bytes_max, lambda: uuid.uuid4().hex),
             meter=self.meter,
             authority=authority,

@@ -14,7 +14,8 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.operations import ReceiveMode
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.proxy.upstream_port import ReceiverTerms
+from twinbus.proxy.primary_transactions import PrimaryTransaction, TransactionLinks
+from twinbus.proxy.upstream_port import ReceiverTerms, UpstreamTransaction
 from twinbus.transport.connection import NamespaceConnection, monotonic_ms
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.link_handler import LinkHandler
@@ -98,11 +99,63 @@ class UpstreamConnections:
 
         self._of(connection).start(path, find, on_result)
 
-    def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
+    def request(
+        self,
+        connection: int,
+        path: str,
+        payload: bytes,
+        on_result: Callable[[bytes | Failure], None],
+        transaction: bytes | None = None,
+    ) -> None:
         async def exchange(upstream: NamespaceConnection) -> bytes:
-            return await upstream.exchange(path, payload, REQUEST_S)
+            return await upstream.exchange(path, payload, REQUEST_S, transaction)
 
         self._of(connection).start(path, exchange, on_result, size=len(payload))
+
+    def begin_transaction(self, connection: int, on_result: Callable[[UpstreamTransaction | Failure], None]) -> None:
+        of_application = self._of(connection)
+
+        async def declare(upstream: NamespaceConnection) -> UpstreamTransaction:
+            return await of_application.transaction_links(upstream).declare()
+
+        of_application.start("", declare, on_result)
+
+    def send_in(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        path: str,
+        via: str | None,
+        payload: bytes,
+        message_format: int,
+        on_result: Callable[[Failure | None], None],
+    ) -> None:
+        of_application = self._of(connection)
+
+        async def send(upstream: NamespaceConnection) -> None:
+            assert isinstance(transaction, PrimaryTransaction)
+            async with transaction.order:
+                links = of_application.transaction_links(upstream)
+                await links.send(_still_there(transaction), path, via, payload, message_format)
+
+        of_application.start(path, send, on_result, size=len(payload))
+
+    def end_transaction(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        commits: bool,
+        on_result: Callable[[Failure | None], None],
+    ) -> None:
+        of_application = self._of(connection)
+
+        async def end(upstream: NamespaceConnection) -> None:
+            assert isinstance(transaction, PrimaryTransaction)
+            async with transaction.order:
+                links = of_application.transaction_links(upstream)
+                await links.discharge(_still_there(transaction), fails=not commits)
+
+        of_application.start("", end, on_result)
 
     def kept_bytes(self, connection: int) -> int:
         found = self._connections.get(connection)
@@ -146,6 +199,14 @@ class UpstreamConnections:
         return found
 
 
+def _still_there(transaction: PrimaryTransaction) -> PrimaryTransaction:
+    """Nothing of a transaction may reach another connection than its own: there its id may be that of another one."""
+    if transaction.is_lost:
+        text = "the connection to the primary was lost, and the transaction is rolled back"
+        raise ConnectionFailed(Failure(FailureKind.REJECTED, text, "amqp:transaction:unknown-id"))
+    return transaction
+
+
 class _Work(NamedTuple):
     """Something that is under way at the primary."""
 
@@ -168,6 +229,7 @@ class _ApplicationConnection:
         self._tasks: dict[asyncio.Task[None], _Work] = {}
         self._task_bytes = 0
         self._is_reading = True
+        self._transaction_links: TransactionLinks | None = None
 
     @property
     def connection(self) -> NamespaceConnection | None:
@@ -194,6 +256,13 @@ class _ApplicationConnection:
         work = self._tasks[task] = _Work(handler, TASK_BYTES + size)
         self._task_bytes += work.kept_bytes
         task.add_done_callback(self._done)
+
+    def transaction_links(self, connection: NamespaceConnection) -> TransactionLinks:
+        """The links for transactions on this connection to the primary, which may be another one than before."""
+        links = self._transaction_links
+        if links is None or links.connection is not connection:
+            links = self._transaction_links = TransactionLinks(connection, self._attempt_s)
+        return links
 
     def give_up(self, handler: LinkHandler) -> None:
         for task in [task for task, work in self._tasks.items() if work.handler is handler]:

@@ -34,6 +34,16 @@ class ReceiverTerms(NamedTuple):
     """How long the primary may take to answer, beyond what any answer may take: a session may have to become free."""
 
 
+class UpstreamTransaction(Protocol):
+    """A transaction at the primary."""
+
+    id: bytes
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the link it was declared on has ended: then it was rolled back."""
+
+
 class Upstream(Protocol):
     """The primary. Each connection of an application has one of its own there, opened when it is needed.
 
@@ -54,8 +64,38 @@ class Upstream(Protocol):
     def find(self, connection: int, path: str, on_result: Callable[[Failure | None], None]) -> None:
         """Ask whether requests can be sent to an entity."""
 
-    def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
+    def request(
+        self,
+        connection: int,
+        path: str,
+        payload: bytes,
+        on_result: Callable[[bytes | Failure], None],
+        transaction: bytes | None = None,
+    ) -> None:
         """Send an encoded request to the entity's `$management`; the response has the id of the request."""
+
+    def begin_transaction(self, connection: int, on_result: Callable[[UpstreamTransaction | Failure], None]) -> None:
+        """Declare a transaction at the primary."""
+
+    def send_in(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        path: str,
+        via: str | None,
+        payload: bytes,
+        message_format: int,
+        on_result: Callable[[Failure | None], None],
+    ) -> None:
+        """Send one transfer as a part of a transaction, to an entity or via another one."""
+
+    def end_transaction(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        commits: bool,
+        on_result: Callable[[Failure | None], None],
+    ) -> None: ...
 
     def kept_bytes(self, connection: int) -> int:
         """What is kept for a connection until the primary takes it or answers."""

@@ -34,12 +34,12 @@ from twinbus.amqp.events import (
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import Link
 from twinbus.amqp.outcomes import ConnectionViolation, Error
-from twinbus.amqp.performatives import Fields, Source
+from twinbus.amqp.performatives import Coordinator, Fields, Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Value
+from twinbus.amqp.types import Symbol, Value
 from twinbus.errors import AmqpError
 from twinbus.pairing.failure import Failure
 from twinbus.transport.amqp_stream import AmqpStream
@@ -263,10 +263,20 @@ class NamespaceConnection:
         link.detach()
         self.flush()
 
-    async def open_sender(self, path: str, handler: LinkHandler) -> SendingLink:
-        """A link with credit, on which every message is settled by the peer."""
+    async def open_coordinator(self, handler: LinkHandler) -> SendingLink:
+        """A link with credit to the coordinator of transactions, in a session of its own."""
+        link = self._session("transactions").attach_sender(self._link_name("transactions"), Coordinator())
+        return await self._with_credit(link, handler, "the coordinator of transactions")
+
+    async def open_sender(self, path: str, handler: LinkHandler, via: str | None = None) -> SendingLink:
+        """A link with credit, on which every message is settled by the peer. `via`: the entity through which it sends
+        there."""
         await self._authorise(path)
-        link = self._attach_sender(path)
+        if via is not None:
+            await self._authorise(via)
+        return await self._with_credit(self._attach_sender(path, via), handler, path)
+
+    async def _with_credit(self, link: SendingLink, handler: LinkHandler, path: str) -> SendingLink:
         await self._await_attach(link, self._expect(link, handler), path)
         try:
             await handler.wait_for_credit(link, self._attempt_s, path)
@@ -286,13 +296,15 @@ class NamespaceConnection:
         asked = {**(properties or {}), "operation": f"com.microsoft:{operation}"}
         return await self._request(f"{path}/$management", asked, body)
 
-    def _attach_sender(self, path: str) -> SendingLink:
+    def _attach_sender(self, path: str, via: str | None = None) -> SendingLink:
         """On the first session that has room: peers limit the links of a session."""
         for number in count():
             session = self._session(f"to {number}")
             if len(session.links) < LINKS_PER_SESSION:
                 try:
-                    return session.attach_sender(self._link_name(path), path, snd_settle_mode=0)
+                    properties = None if via is None else {Symbol("com.microsoft:transfer-destination-address"): path}
+                    target, name = via or path, self._link_name(path)
+                    return session.attach_sender(name, target, snd_settle_mode=0, properties=properties)
                 except AmqpError as error:
                     raise ConnectionFailed(unreachable(error)) from None
         raise AssertionError("sessions are counted without end")
@@ -302,12 +314,12 @@ class NamespaceConnection:
         await self._authorise(path)
         await self._request_link(f"{path}/$management")
 
-    async def exchange(self, path: str, payload: bytes, wait_s: float) -> bytes:
+    async def exchange(self, path: str, payload: bytes, wait_s: float, transaction: bytes | None = None) -> bytes:
         """The encoded response of an entity's `$management` to an encoded request. Raises `ConnectionFailed`."""
         await self._authorise(path)
         address = f"{path}/$management"
         link = await self._request_link(address)
-        return await _within(wait_s, link.exchange(payload), address)
+        return await _within(wait_s, link.exchange(payload, transaction), address)
 
     def _attach_receiver(self, session: str, path: str) -> ReceivingLink:
         return self._session(session).attach_receiver(

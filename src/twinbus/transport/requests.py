@@ -76,8 +76,10 @@ class RequestLink(LinkHandler):
         except DecodeError as error:
             raise ConnectionFailed(Failure(FailureKind.INTERNAL, f"{self._address}: {error}")) from None
 
-    async def exchange(self, payload: bytes) -> bytes:
-        """The encoded response to an encoded request. Raises `ConnectionFailed`, too.
+    async def exchange(self, payload: bytes, transaction: bytes | None = None) -> bytes:
+        """The encoded response to an encoded request, in a transaction of the peer if one is given.
+
+        Raises `ConnectionFailed`, too.
 
         On its way the request has an id of ours, because those of several applications may be the same; the response
         has that of the request again.
@@ -94,7 +96,7 @@ class RequestLink(LinkHandler):
             layout = sections.walk(payload)
             theirs = sections.read_property(payload, layout, PropertyField.MESSAGE_ID)
             message = sections.rewrite(payload, layout, set_properties=ours)
-            self._sender.send(message, tag=message_id[-16:].encode(), settled=True)
+            self._sender.send(message, tag=message_id[-16:].encode(), settled=True, transaction=transaction)
             self._flush()
             return sections.rewrite(await future, set_properties={PropertyField.CORRELATION_ID: theirs})
         finally:

@@ -1,0 +1,107 @@
+"""Transactions through the proxy: they are the primary's, and never become anything in a backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from local_proxy import LocalProxy
+from proton import Message
+from proton.utils import BlockingConnection, LinkDetached
+from proton_transactions import Controller, Refused, connect, next_delivery
+
+from twinbus.testing import LocalNamespace
+
+KEY = "the-key-of-the-proxy"
+BACKLOG = "primary/x-servicebus-transfer/0"
+
+
+@pytest.fixture
+def primary() -> Iterator[LocalNamespace]:
+    with LocalNamespace("primary", queues=["orders", "bills"]) as served:
+        yield served
+
+
+@pytest.fixture
+def secondary() -> Iterator[LocalNamespace]:
+    with LocalNamespace("secondary") as served:
+        yield served
+
+
+@pytest.fixture
+def proxy(primary: LocalNamespace, secondary: LocalNamespace) -> Iterator[LocalProxy]:
+    strings = primary.connection_string, secondary.connection_string
+    with LocalProxy(*strings, key=KEY, backlog_queue_count=1, failover_interval=timedelta(0)) as served:
+        yield served
+
+
+@pytest.fixture
+def connection(proxy: LocalProxy) -> Iterator[BlockingConnection]:
+    opened = connect(proxy.port, KEY)
+    yield opened
+    opened.close()
+
+
+def found(namespace: LocalNamespace, queue: str) -> list[str]:
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        return [str(message.message_id) for message in client.get_queue_receiver(queue).peek_messages(250)]
+
+
+def message(name: str) -> Message:
+    return Message(name, id=name)
+
+
+def test_a_transaction_is_committed_or_rolled_back_at_the_primary(
+    primary: LocalNamespace, connection: BlockingConnection
+) -> None:
+    sender = connection.create_sender("orders")
+    sender.send(message("order"))
+    _, delivery = next_delivery(connection.create_receiver("orders", credit=1))
+    controller = Controller(connection)
+    over = controller.declare()
+    controller.send(sender, message("never"), over)
+    controller.roll_back(over)
+    transaction = controller.declare()
+    controller.settle(delivery, transaction)
+    controller.send(connection.create_sender("bills"), message("bill"), transaction)
+    assert [found(primary, queue) for queue in ("orders", "bills")] == [["order"], []]
+    controller.commit(transaction)
+    assert [found(primary, queue) for queue in ("orders", "bills")] == [[], ["bill"]]
+
+
+def test_while_the_primary_is_down_transactions_are_refused_and_the_connection_stays(
+    primary: LocalNamespace, secondary: LocalNamespace, connection: BlockingConnection
+) -> None:
+    controller = Controller(connection)
+    sender = connection.create_sender("orders")
+    transaction = controller.declare()
+    controller.send(sender, message("half"), transaction)
+    primary.stop()
+    with pytest.raises(LinkDetached) as detached:
+        controller.send(sender, message("other half"), transaction)
+    assert detached.value.condition == "amqp:transaction:unknown-id"
+    with pytest.raises(Refused) as refused:
+        controller.commit(transaction)
+    assert refused.value.condition == "amqp:transaction:rollback"
+    with pytest.raises(Refused, match="the primary namespace cannot be reached"):
+        controller.declare()
+    connection.create_sender("orders", name="plain").send(message("without"))
+    assert found(secondary, BACKLOG) == ["without"], "what is in no transaction takes the detour on the same connection"
+
+
+def test_what_the_primary_refuses_is_refused_with_its_reason(
+    primary: LocalNamespace, connection: BlockingConnection
+) -> None:
+    controller, sender = Controller(connection), connection.create_sender("orders")
+    with pytest.raises(Refused) as refused:
+        controller.commit(b"12345678")
+    assert refused.value.condition == "amqp:transaction:unknown-id"
+    transaction = controller.declare()
+    for number in range(100):
+        controller.send(sender, message(str(number)), transaction)
+    with pytest.raises(LinkDetached, match="Cannot send more than 100 messages"):
+        controller.send(sender, message("one too many"), transaction)
+    controller.commit(transaction)
+    assert len(found(primary, "orders")) == 100
