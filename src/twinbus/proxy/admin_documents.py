@@ -80,7 +80,8 @@ class RequestDocument:
         self._body = body
         self._places: Places = find_places(body)
         found = [*self._places.addresses, *[place for _, place in self._places.targets]]
-        self._changes = [(place, text) for place in found if (text := moved(_inner(place), hosts.to_primary)) is not None]
+        moves = [(place, moved(_inner(place), hosts.to_primary)) for place in found]
+        self._changes = [(place, text) for place, text in moves if text is not None]
         changed = dict(self._changes)
         self.targets = [
             _target(element, changed.get(place, place.text).strip(), hosts.primary)
