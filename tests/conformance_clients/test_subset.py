@@ -15,11 +15,9 @@ from languages.clients import NotReady, prepare
 from sdk_suite import run as suite
 
 OF_THE_SDK = (
-    "test_queue_by_queue_client_send_multiple_messages or test_queue_message_settle_through_mgmt_link or "
-    "test_state_deferred or test_session_get_set_state_with_receiver or test_session_non_session_send or "
-    "test_subscription_by_subscription_client_conn_str_receive_basic or test_mgmt_sub_create_w_fwd_to or "
-    "test_async_session_get_set_state_with_receiver or test_async_queue_message_duplicate_detection or "
-    "test_async_queue_message_receive_and_delete or test_async_mgmt_rule_list_and_delete"
+    "test_queue_message_settle_through_mgmt_link or test_session_non_session_send or test_mgmt_sub_create_w_fwd_to or "
+    "test_async_queue_message_duplicate_detection or test_async_mgmt_rule_list_and_delete or "
+    "test_list_queue_sessions_empty or test_async_mgmt_queue_update_success or test_mgmt_topic_update_success"
 )
 OF_JAVASCRIPT = (
     *("send-single", "send-batch", "send-large", "send-too-large", "schedule", "properties", "duplicates", "abandon"),

@@ -62,6 +62,14 @@ PROXY = (
         "test_deferred_messages_that_are_settled_by_request_are_in_the_ledger",
     ),
     Mutant(
+        "X2",
+        "proxy/transactions.py",
+        "            on_reply(Done() if not commits else Refused(TransactionRolledBack(str(error))))",
+        "            on_reply(Done())",
+        "a transaction is committed though the primary is away",
+        "test_while_the_primary_is_down_transactions_are_refused_and_the_connection_stays",
+    ),
+    Mutant(
         "X3",
         "proxy/admin_documents.py",
         "    return replace(body, [*changes, *[(key.place, HIDDEN_KEY) for key in places.keys]])",
@@ -72,8 +80,8 @@ PROXY = (
     Mutant(
         "X3",
         "broker/links/link_roles.py",
-        "    if is_management(path):\n        return path, None",
-        '    if is_management(path):\n        return "", None',
+        "        return [(path, None)]",
+        '        return [("", None)]',
         "a token for one node is asked to be one for the whole namespace",
         "test_a_token_for_management_alone_is_enough_for_requests_and_for_nothing_else",
     ),

@@ -212,7 +212,18 @@ ROOMS = (
         "amqp broker.links broker.operations pairing transport.link_handler",
         is_pure=True,
     ),
-    Room("proxy.backend", "the pair as a back end of links", "broker proxy.relay proxy.schedules", is_pure=True),
+    Room(
+        "proxy.transactions",
+        "transactions, passed on to the primary alone",
+        "broker.links broker.operations pairing proxy.relay proxy.requested_messages proxy.upstream_port",
+        is_pure=True,
+    ),
+    Room(
+        "proxy.backend",
+        "the pair as a back end of links",
+        "broker proxy.relay proxy.schedules proxy.transactions",
+        is_pure=True,
+    ),
     Room(
         "proxy.entity_sends",
         "sends to one entity: straight, or by a flow",

@@ -10,31 +10,15 @@ NOT_APPLICABLE: dict[str, str] = {
 }
 """Of another version than the released SDK."""
 
-_WEB_SOCKET_ONLY = (
-    "goes over a WebSocket, which our server does not speak (nor is the client's library for it installed)"
-)
-_WEB_SOCKET = f"{_WEB_SOCKET_ONLY}; all before that passes"
-_ANNOTATIONS = "our deliveries also say `x-opt-enqueue-sequence-number` and `x-opt-message-state`, and it counts"
-
 FAILS: dict[str, str] = {
-    "test_message_backcompat_peek_lock_databody": f"{_ANNOTATIONS} bytes",
-    "test_message_backcompat_receive_and_delete_databody": (
-        f"wants an empty map of delivery annotations where ours has none; then {_ANNOTATIONS} bytes"
-    ),
-    "test_message_property": "the SDK cannot decode the decimal that it encoded itself, also without any server",
+    "test_message_property": "the client's: it cannot decode the decimal that it encoded itself, without any server",
     "test_mgmt_rule_create": "a time without a zone in a rule comes back as UTC, in which it is stored",
-    "test_queue_message_amqp_over_websocket": _WEB_SOCKET_ONLY,
-    "test_queue_send_large_message_receive": _WEB_SOCKET,
-    "test_queue_send_timeout": _WEB_SOCKET,
-    "test_queue_send_twice": _WEB_SOCKET,
     "test_sb_client_bad_entity": (
         "a queue that does not exist is `MessagingEntityNotFoundError` here; it wants `ServiceBusAuthenticationError`"
     ),
     "test_session_by_queue_client_conn_str_receive_handler_receiveanddelete": (
-        "it waits idle for 5 s with a session whose lock ends after 5 s: `SessionLockLostError` in two full "
-        "runs, passed when run almost alone"
+        "it waits idle for 5 s with a session whose lock ends after 5 s: `SessionLockLostError` in some runs"
     ),
-    "test_sb_client_with_ssl_context[ws-pyamqp]": _WEB_SOCKET_ONLY,
     "test_topic_by_servicebus_client_send_large_messages_w_sleep": (
         "does not end in 7 minutes: a send waits for the lock of the client's own socket, which has a time-out of "
         "60 s; whether our server could prevent that is not known"
@@ -42,7 +26,6 @@ FAILS: dict[str, str] = {
 }
 """Our server, or the limits of a run on one machine."""
 
-FAILS["test_mgmt_queue_create_with_queue_description"] = "it lets a queue with sessions forward, which is refused here"
 
 FAILS_THROUGH_PROXY: dict[str, str] = {
     "test_sb_client_incorrect_queue_conn_str": (

@@ -80,7 +80,8 @@ class RequestDocument:
         self._body = body
         self._places: Places = find_places(body)
         found = [*self._places.addresses, *[place for _, place in self._places.targets]]
-        self._changes = [(place, text) for place in found if (text := moved(place, hosts.to_primary)) is not None]
+        moves = [(place, moved(_inner(place), hosts.to_primary)) for place in found]
+        self._changes = [(place, text) for place, text in moves if text is not None]
         changed = dict(self._changes)
         self.targets = [
             _target(element, changed.get(place, place.text).strip(), hosts.primary)
@@ -106,10 +107,13 @@ class RequestDocument:
         return replace(self._body, [*self._changes, *restored])
 
 
+def _inner(place: TextPlace) -> TextPlace:
+    """Without what the Java client puts before it: it takes an address that begins with sb: for a path."""
+    at = place.text.find("sb://")
+    return place if at < 1 or not place.text.lstrip().startswith("http") else place._replace(text=place.text[at:])
+
+
 def _target(element: str, text: str, primary: str) -> ForwardTarget:
-    # The Java client takes an address that begins with sb: for a path, and puts the namespace before it once more.
-    inner = text.find("sb://", 1)
-    text = text if inner < 0 else text[inner:]
     path = resource_path(text)
     check_path(path)
     address = text if "://" in text else f"sb://{primary}/{quote(text.strip('/'), safe='/~')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from twinbus.amqp.events import (
     Event,
     TransferArrived,
 )
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Modified, Outcome, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl, ServerSasl
@@ -30,7 +30,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ranges
 from twinbus.amqp.types import Long, Symbol
 from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER
-from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReceiverNotice
+from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReadTransfer, ReceiverNotice
 from twinbus.broker.links.outcomes import outcome_of, settling_outcome
 from twinbus.broker.links.request_messages import Request, management_response
 from twinbus.broker.operations import (
@@ -50,7 +50,8 @@ from twinbus.broker.operations import (
 )
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.relay import Relay
-from twinbus.proxy.upstream_port import ReceiverTerms
+from twinbus.proxy.transactions import TransactionRelay
+from twinbus.proxy.upstream_port import ReceiverTerms, UpstreamTransaction
 from twinbus.transport.failures import failure_of
 from twinbus.transport.link_handler import LinkHandler
 from twinbus.transport.requests import read_response
@@ -71,6 +72,7 @@ class PlayedPrimary:
         self.link: SendingLink
         self.heard: list[Event] = []
         self.waiting: list[Callable[[Any], None]] = []
+        self.ended: list[bool] = []
         self.asked: list[tuple[int, str, bytes]] = []
         self.is_reading = True
         self.closed: list[object] = []
@@ -136,8 +138,41 @@ class PlayedPrimary:
     def find(self, connection: int, path: str, on_result: Callable[[Failure | None], None]) -> None:
         self.waiting.append(on_result)
 
-    def request(self, connection: int, path: str, payload: bytes, on_result: Callable[[bytes | Failure], None]) -> None:
+    def request(
+        self,
+        connection: int,
+        path: str,
+        payload: bytes,
+        on_result: Callable[[bytes | Failure], None],
+        transaction: bytes | None = None,
+    ) -> None:
         self.asked.append((connection, path, payload))
+        self.waiting.append(on_result)
+
+    def begin_transaction(self, connection: int, on_result: Callable[[UpstreamTransaction | Failure], None]) -> None:
+        self.waiting.append(on_result)
+
+    def send_in(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        path: str,
+        via: str | None,
+        payload: bytes,
+        message_format: int,
+        on_result: Callable[[Failure | None], None],
+    ) -> None:
+        self.asked.append((connection, path, payload))
+        self.waiting.append(on_result)
+
+    def end_transaction(
+        self,
+        connection: int,
+        transaction: UpstreamTransaction,
+        commits: bool,
+        on_result: Callable[[Failure | None], None],
+    ) -> None:
+        self.ended.append(commits)
         self.waiting.append(on_result)
 
     def kept_bytes(self, connection: int) -> int:
@@ -421,6 +456,74 @@ def test_a_settlement_is_answered_when_the_primary_has_answered(application: App
     }
     assert ("orders", [b"1"], Complete()) in application.observer.seen
     assert ("orders", [b"3"], Complete()) not in application.observer.seen
+
+
+class PlayedTransaction:
+    id = b"theirs"
+    is_lost = False
+
+
+@pytest.fixture
+def transactions(application: Application) -> TransactionRelay:
+    """With one that has begun, number 5."""
+    made = TransactionRelay(application.relay, application.observer)
+    made.begin(5, LINK.connection, NOW_MS, application.replies.append)
+    application.primary.waiting.pop()(PlayedTransaction())
+    assert application.replies == [Done()]
+    application.replies.clear()
+    return made
+
+
+def test_a_settlement_in_a_transaction_has_its_id_at_the_primary_and_is_recorded_with_the_commit(
+    application: Application, transactions: TransactionRelay
+) -> None:
+    application.relay.grant_credit(1, 1, False, NOW_MS)
+    number = application.primary.deliver(b"1", b"1")
+    transactions.enlist_settlement(5, 1, "orders", (b"1",), Complete(), NOW_MS, application.replies.append)
+    [said] = [event for event in application.primary.heard if isinstance(event, DispositionArrived)]
+    assert (said.outcome, said.transaction, said.settled) == (ACCEPTED, b"theirs", False)
+    application.primary.link.settle(number, number, TransactionalState(b"theirs", ACCEPTED))
+    application.primary.exchange()
+    assert application.replies == [Settled({})]
+    assert ("orders", [b"1"], Complete()) not in application.observer.seen
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    application.primary.waiting.pop()(None)
+    assert application.replies[1:] == [Done()]
+    assert ("orders", [b"1"], Complete()) in application.observer.seen
+
+
+def test_without_an_answer_to_a_commit_nobody_knows_and_that_is_said(
+    application: Application, transactions: TransactionRelay
+) -> None:
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    application.primary.waiting.pop()(GONE)
+    (refused,) = application.replies
+    assert isinstance(refused, Refused)
+    assert refused.error.condition == "com.microsoft:timeout"
+    assert "all of it has happened, or nothing" in str(refused.error)
+
+
+def test_a_transaction_in_which_something_is_in_doubt_is_rolled_back(
+    application: Application, transactions: TransactionRelay
+) -> None:
+    transfer = ReadTransfer(TransferArrived(cast("ReceivingLink", None), 1, b"t", 0, False, b"m", b"ours"), ())
+    transactions.enlist_send(5, "orders", None, transfer, NOW_MS, application.replies.append)
+    application.primary.waiting.pop()(GONE)
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    conditions = [reply.error.condition for reply in application.replies if isinstance(reply, Refused)]
+    assert conditions == ["amqp:transaction:unknown-id", "amqp:transaction:rollback"]
+    assert application.primary.ended == [False]
+
+
+def test_a_transaction_is_lost_with_its_link_at_the_primary(
+    application: Application, transactions: TransactionRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlayedTransaction, "is_lost", True)
+    transactions.enlist_settlement(5, 1, "orders", (b"1",), Complete(), NOW_MS, application.replies.append)
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    conditions = [reply.error.condition for reply in application.replies if isinstance(reply, Refused)]
+    assert conditions == ["amqp:transaction:unknown-id", "amqp:transaction:rollback"]
+    assert application.primary.ended == []
 
 
 def test_what_needs_no_answer_is_settled_at_once(application: Application) -> None:

@@ -12,7 +12,7 @@ from twinbus.amqp import sections
 from twinbus.amqp.encoding import encode
 from twinbus.amqp.sections import Layout
 from twinbus.broker.message import HOPS
-from twinbus.broker.store.api import MessageRow
+from twinbus.broker.store.api import MessageRow, MessageState
 
 _LONG = Struct(">Bq")
 _LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
@@ -42,8 +42,10 @@ _SHADOWED = frozenset(
 )
 """Annotations that are the service's to give: what a sender wrote there is not passed on."""
 
-_USUAL_ENTRIES = sum(map(len, (_SEQUENCE, _ENQUEUED, _ENQUEUE_SEQUENCE, _STATE, _LOCKED_UNTIL))) + 4 * 9 + 2
-_ANNOTATIONS_HEAD = bytes((0x00, 0x53, 0x72, 0xC1, 1 + _USUAL_ENTRIES, 2 * 5))
+_USUAL_ENTRIES = sum(map(len, (_SEQUENCE, _ENQUEUED, _LOCKED_UNTIL))) + 3 * 9
+_ANNOTATIONS_HEAD = bytes((0x00, 0x53, 0x72, 0xC1, 1 + _USUAL_ENTRIES, 2 * 3))
+_NO_DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"
+"""An empty map: what a message has that is deleted when it is received."""
 
 LOCK_TOKEN = "x-opt-lock-token"  # noqa: S105 - the name of an annotation, not a secret
 _LOCK_TOKEN_HEAD = bytes((0x00, 0x53, 0x71, 0xC1, 1 + 2 + len(LOCK_TOKEN) + 17, 2)) + _key(LOCK_TOKEN) + b"\x98"
@@ -56,32 +58,42 @@ def lock_token_uuid(token: bytes) -> bytes:
 
 def encode_delivery(row: MessageRow, token: bytes | None = None, locked_until_ms: int | None = None) -> bytes:
     """The bytes a receiver gets: the message as sent, with what the service knows of it."""
-    if token is not None and locked_until_ms is not None and row.dead_letter_source is None:
+    if token is not None and locked_until_ms is not None and _is_usual(row):
         start = sections.bare_message_start(row.payload)
         if start is not None:
             return _usual_form(row, start, token, locked_until_ms)
     return _any_form(row, token, locked_until_ms)
 
 
+def encode_settled_delivery(row: MessageRow) -> bytes:
+    """The same for a message that is deleted by being received: with delivery annotations, even if none are in them."""
+    layout = sections.walk(row.payload)
+    empty = _NO_DELIVERY_ANNOTATIONS if layout.delivery_annotations is None else b""
+    return _form(row, layout, empty, None)
+
+
+def _is_usual(row: MessageRow) -> bool:
+    """Whether it is active, as sent to this entity: the service names neither state nor first number of those."""
+    return row.dead_letter_source is None and row.state is _ACTIVE and row.enqueue_sequence == row.sequence
+
+
+_ACTIVE = MessageState.ACTIVE
 _TOKEN = Struct("<IHH8s")
 _USUAL_ANNOTATIONS = (
     _LOCK_TOKEN_HEAD,
     _ANNOTATIONS_HEAD + _SEQUENCE + bytes((_LONG_CODE,)),
     _ENQUEUED + bytes((_TIMESTAMP_CODE,)),
-    _ENQUEUE_SEQUENCE + bytes((_LONG_CODE,)),
-    _STATE + b"\x54",
     _LOCKED_UNTIL + bytes((_TIMESTAMP_CODE,)),
 )
-_USUAL = Struct(">{}sIHH8s{}sq{}sq{}sq{}sB{}sq".format(*map(len, _USUAL_ANNOTATIONS)))
+_USUAL = Struct(">{}sIHH8s{}sq{}sq{}sq".format(*map(len, _USUAL_ANNOTATIONS)))
 
 
 def _usual_form(row: MessageRow, start: int, token: bytes, locked_until_ms: int) -> bytes:
     """The same as `_any_form`, in one go, for a locked message without annotations of its own: most of them."""
-    lock, sequence, enqueued, enqueue_sequence, state, until = _USUAL_ANNOTATIONS
+    lock, sequence, enqueued, until = _USUAL_ANNOTATIONS
     annotations = _USUAL.pack(
         *(lock, *_TOKEN.unpack(token)),
-        *(sequence, row.sequence, enqueued, row.enqueued_at_ms, enqueue_sequence, row.enqueue_sequence),
-        *(state, row.state, until, locked_until_ms),
+        *(sequence, row.sequence, enqueued, row.enqueued_at_ms, until, locked_until_ms),
     )
     payload = row.payload
     encode_header = _delivery_header if start <= _HEADER_BYTES_KEPT else _delivery_header_from
@@ -98,12 +110,15 @@ _delivery_header = lru_cache(maxsize=1024)(_delivery_header_from)  # an applicat
 
 
 def _any_form(row: MessageRow, token: bytes | None, locked_until_ms: int | None) -> bytes:
-    payload = row.payload
-    layout = sections.walk(payload)
+    layout = sections.walk(row.payload)
+    delivery_annotations = b"" if token is None else _with_lock_token(row.payload, layout, token)
+    return _form(row, layout, delivery_annotations, locked_until_ms)
+
+
+def _form(row: MessageRow, layout: Layout, delivery_annotations: bytes, locked_until_ms: int | None) -> bytes:
     annotations, count = _service_annotations(row, locked_until_ms)
-    delivery_annotations = b"" if token is None else _with_lock_token(payload, layout, token)
-    header = sections.read_header(payload, layout)._replace(delivery_count=row.delivery_count)
-    return sections.delivery_form(payload, layout, header, delivery_annotations, annotations, count, _SHADOWED)
+    header = sections.read_header(row.payload, layout)._replace(delivery_count=row.delivery_count)
+    return sections.delivery_form(row.payload, layout, header, delivery_annotations, annotations, count, _SHADOWED)
 
 
 def _with_lock_token(payload: bytes, layout: Layout, token: bytes) -> bytes:
@@ -125,11 +140,11 @@ def _service_annotations(row: MessageRow, locked_until_ms: int | None) -> tuple[
         _LONG.pack(_LONG_CODE, row.sequence),
         _ENQUEUED,
         _LONG.pack(_TIMESTAMP_CODE, row.enqueued_at_ms),
-        _ENQUEUE_SEQUENCE,
-        _LONG.pack(_LONG_CODE, row.enqueue_sequence),
-        _STATE,
-        bytes((0x54, row.state)),
     ]
+    if row.enqueue_sequence != row.sequence:
+        parts += (_ENQUEUE_SEQUENCE, _LONG.pack(_LONG_CODE, row.enqueue_sequence))
+    if row.state is not _ACTIVE:
+        parts += (_STATE, bytes((0x54, row.state)))
     if locked_until_ms is not None:
         parts += (_LOCKED_UNTIL, _LONG.pack(_TIMESTAMP_CODE, locked_until_ms))
     if row.dead_letter_source is not None:

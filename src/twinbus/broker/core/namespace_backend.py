@@ -36,7 +36,7 @@ from twinbus.broker.core.commands import (
     SettleMessages,
 )
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.delivery_format import encode_delivery
+from twinbus.broker.core.delivery_format import encode_delivery, encode_settled_delivery
 from twinbus.broker.core.management import command_for, in_transaction, response_for
 from twinbus.broker.core.replies import Delivery, Forwarded, MessagesFound, Notice, Reply
 from twinbus.broker.links.backend import EncodedDelivery, LinkNotice, PeerLink, ReadTransfer
@@ -76,7 +76,8 @@ class NamespaceBackend:
         """Pass on what the machine says without being asked."""
         if isinstance(notice, Delivery):  # not a case: most notices are deliveries, and a pattern takes longer
             receiver, row, token, until_ms = notice
-            self._notify_links(EncodedDelivery(receiver, encode_delivery(row, token, until_ms), token))
+            encoded = encode_settled_delivery(row) if token is None else encode_delivery(row, token, until_ms)
+            self._notify_links(EncodedDelivery(receiver, encoded, token))
             return
         match notice:
             case ReceiverDrained() | ReceiverLost():

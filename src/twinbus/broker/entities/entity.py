@@ -424,6 +424,15 @@ def expiry(ttl_ms: int | None, ceiling_ms: int | None, enqueued_at_ms: int) -> i
     return None if ttl_ms is None else enqueued_at_ms + ttl_ms
 
 
+def as_scheduled(row: MessageRow, sequence: int, arrival: Arrival) -> MessageRow:
+    """A message with a sequence that it got before. It is scheduled even if it is due by now: others may have higher
+    sequences already.
+    """
+    due_at_ms = arrival.due_at_ms
+    numbered = row._replace(sequence=sequence, enqueue_sequence=sequence)
+    return numbered._replace(state=MessageState.SCHEDULED, expires_at_ms=None, due_at_ms=due_at_ms)
+
+
 def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
     if one_ms is None or other_ms is None:
         return one_ms if other_ms is None else other_ms

@@ -20,6 +20,7 @@ from twinbus.broker.entities.entity import (
     HopCount,
     MessagingEntity,
     NumberedArrival,
+    as_scheduled,
     earlier,
     expiry,
     hop_count_of,
@@ -153,7 +154,7 @@ class Queue(MessagingEntity):
         def store() -> None:
             if arrivals:
                 self._store(arrivals, now_ms, step)
-            rows = tuple([self._reserved_row(sequence, arrival, now_ms) for sequence, arrival in reserved])
+            rows = tuple([as_scheduled(self.row_of(one, now_ms), sequence, one) for sequence, one in reserved])
             if rows:
                 self.insert(rows, step)
                 self.record(MessageEventKind.STORED, rows, step)
@@ -214,19 +215,6 @@ class Queue(MessagingEntity):
             arrival.session_id,
             None,
             arrival.payload,
-        )
-
-    def _reserved_row(self, sequence: int, arrival: Arrival, now_ms: int) -> MessageRow:
-        """A scheduled message with a sequence that it got before. It stays scheduled even if it is due by now:
-        others may have higher sequences already.
-        """
-        row = self.row_of(arrival._replace(due_at_ms=None), now_ms)
-        return row._replace(
-            sequence=sequence,
-            enqueue_sequence=sequence,
-            state=_SCHEDULED,
-            expires_at_ms=None,
-            due_at_ms=arrival.due_at_ms,
         )
 
     # --- committed ---

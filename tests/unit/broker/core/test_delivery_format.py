@@ -7,9 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.decoding import decode
-from twinbus.amqp.sections import Header, PropertyField, bare_message_start, encode_message, read_header, walk
+from twinbus.amqp.sections import (
+    Header,
+    PropertyField,
+    bare_message_start,
+    encode_message,
+    read_annotations,
+    read_delivery_annotations,
+    read_header,
+    walk,
+)
 from twinbus.broker.core import delivery_format as message
-from twinbus.broker.core.delivery_format import encode_delivery
+from twinbus.broker.core.delivery_format import encode_delivery, encode_settled_delivery
 from twinbus.broker.store.api import MessageRow, MessageState
 
 TOKEN = bytes(range(16))
@@ -38,15 +47,46 @@ messages = st.builds(
 )
 
 
-def row_of(payload: bytes, delivery_count: int = 2) -> MessageRow:
+def row_of(
+    payload: bytes, delivery_count: int = 2, *, state: MessageState = MessageState.ACTIVE, enqueue_sequence: int = 7
+) -> MessageRow:
     at_ms = 1_700_000_000_000
-    return MessageRow(1, 7, MessageState.ACTIVE, 5, at_ms, None, None, delivery_count, "id", None, None, payload)
+    return MessageRow(1, 7, state, enqueue_sequence, at_ms, None, None, delivery_count, "id", None, None, payload)
 
 
-@given(messages, st.integers(0, 2**31))
-def test_the_short_way_out_says_the_same_as_the_long_one(payload: bytes, delivery_count: int) -> None:
-    row = row_of(payload, delivery_count)
+@given(messages, st.integers(0, 2**31), st.sampled_from(list(MessageState)), st.sampled_from([5, 7]))
+def test_the_short_way_out_says_the_same_as_the_long_one(
+    payload: bytes, delivery_count: int, state: MessageState, enqueue_sequence: int
+) -> None:
+    row = row_of(payload, delivery_count, state=state, enqueue_sequence=enqueue_sequence)
     assert encode_delivery(row, TOKEN, UNTIL_MS) == message._any_form(row, TOKEN, UNTIL_MS)
+
+
+@pytest.mark.parametrize(
+    ("state", "enqueue_sequence", "more"),
+    [
+        (MessageState.ACTIVE, 7, set()),
+        (MessageState.DEFERRED, 7, {"x-opt-message-state"}),
+        (MessageState.ACTIVE, 5, {"x-opt-enqueue-sequence-number"}),
+    ],
+)
+def test_state_and_first_number_are_named_where_they_tell_something(
+    state: MessageState, enqueue_sequence: int, more: set[str]
+) -> None:
+    delivered = encode_delivery(
+        row_of(encode_message(data=b"x"), state=state, enqueue_sequence=enqueue_sequence), TOKEN, UNTIL_MS
+    )
+    usual = {"x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until"}
+    assert set(read_annotations(delivered, walk(delivered))) == usual | more
+
+
+@given(messages)
+def test_what_is_deleted_when_received_has_delivery_annotations_even_if_empty(payload: bytes) -> None:
+    delivered = encode_settled_delivery(row_of(payload))
+    own, found = walk(payload), walk(delivered)
+    assert found.delivery_annotations is not None
+    said = {} if own.delivery_annotations is None else read_delivery_annotations(payload, own)
+    assert read_delivery_annotations(delivered, found) == said
 
 
 @given(messages)

@@ -90,7 +90,7 @@ final class Queues {
 
     private static String schedule() throws Exception {
         String queue = Bus.queue();
-        OffsetDateTime due = OffsetDateTime.now().plusSeconds(4);
+        OffsetDateTime due = OffsetDateTime.now().plusSeconds(8);
         Long number = Bus.sender(queue).scheduleMessage(Bus.text("later"), due);
         var receiver = Bus.receiver(queue);
         Check.same(receiver.peekMessage().getState(), ServiceBusMessageState.SCHEDULED, "state");
