@@ -85,8 +85,8 @@ def test_while_the_primary_is_down_transactions_are_refused_and_the_connection_s
     with pytest.raises(Refused) as refused:
         controller.commit(transaction)
     assert refused.value.condition == "amqp:transaction:rollback"
-    with pytest.raises(Refused, match="the primary namespace cannot be reached"):
-        controller.declare()
+    with pytest.raises(LinkDetached, match="the primary namespace cannot be reached"):
+        controller.send(connection.create_sender("orders", name="again"), message("lost"), controller.declare())
     connection.create_sender("orders", name="plain").send(message("without"))
     assert found(secondary, BACKLOG) == ["without"], "what is in no transaction takes the detour on the same connection"
 

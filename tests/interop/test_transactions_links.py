@@ -27,6 +27,9 @@ LONG_CODE = 0x81
 
 
 class TransactionClient(EngineClient):
+    def __enter__(self) -> TransactionClient:
+        return self
+
     def __init__(self, namespace: LocalNamespace) -> None:
         super().__init__(namespace.port, "RootManageSharedAccessKey", KEY)
         assert self.wait_open()

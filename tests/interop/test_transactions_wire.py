@@ -202,7 +202,7 @@ def test_a_transaction_ends_with_the_link_to_its_coordinator(
     controller, sender = Controller(connection), connection.create_sender(queues[0])
     transaction = controller.declare()
     controller.send(sender, message("a"), transaction)
-    controller.link.close()
+    controller.close()
     with pytest.raises(LinkDetached) as detached:
         controller.send(sender, message("b"), transaction)
     assert detached.value.condition == "amqp:transaction:unknown-id"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from local_proxy import LocalProxy
 
 from languages.clients import Client
 from languages.conftest import StartClient
@@ -105,3 +106,18 @@ def test_a_transaction_that_has_ended_is_unknown(java: Client) -> None:
     java.must("commit", entity="orders", transaction="t")
     refused = java.ask("send", entity="orders", how="single", ids=["1"], transaction="t")
     assert "no transaction of this connection has this id" in refused.text
+
+
+def test_through_the_proxy_transactions_are_the_primarys(served: LocalNamespace, start_client: StartClient) -> None:
+    with (
+        LocalNamespace("secondary") as secondary,
+        LocalProxy(served.connection_string, secondary.connection_string, backlog_queue_count=1) as proxy,
+    ):
+        java = start_client("java", proxy.connection_string)
+        for end, left in (("rollback", []), ("commit", ["1", "2"])):
+            java.must("begin", entity="orders", transaction=end)
+            java.must("send", entity="orders", how="single", ids=["1"], transaction=end)
+            java.must("send", entity="orders", how="schedule", ids=["2"], transaction=end)
+            assert stored(served) == []
+            java.must(end, entity="orders", transaction=end)
+            assert sorted(stored(served)) == left

@@ -64,7 +64,7 @@ PROXY = (
     Mutant(
         "X2",
         "proxy/transactions.py",
-        "            on_reply(Done() if not commits else Refused(TransactionRolledBack(str(error))))",
+        "            on_reply(Done() if is_empty or not commits else Refused(TransactionRolledBack(_LOST)))",
         "            on_reply(Done())",
         "a transaction is committed though the primary is away",
         "test_while_the_primary_is_down_transactions_are_refused_and_the_connection_stays",

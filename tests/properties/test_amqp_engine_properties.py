@@ -22,7 +22,7 @@ from twinbus.amqp.events import (
 from twinbus.amqp.frame_codec import TransferWriter, read_transfer
 from twinbus.amqp.frames import AMQP_HEADER, frame
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Received, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Received, Rejected, TransactionalState
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -62,9 +62,11 @@ SOURCES = st.builds(Source, st.none() | st.text(max_size=9), filter=FIELDS) | st
 TARGETS = st.builds(Target, st.none() | st.text(max_size=9)) | st.none()
 ERRORS = st.builds(Error, st.text(max_size=9), st.none() | st.text(max_size=9), FIELDS) | st.none()
 
+STATES = OUTCOMES | st.builds(TransactionalState, st.binary(max_size=20), st.none() | OUTCOMES)
+
 TRANSFERS = st.builds(
     Transfer, IDS, st.none() | UINTS, st.none() | st.binary(max_size=40), st.none() | UINTS,
-    st.none() | st.booleans(), st.booleans(), st.none() | st.integers(0, 1), st.none() | OUTCOMES, st.booleans(),
+    st.none() | st.booleans(), st.booleans(), st.none() | st.integers(0, 1), st.none() | STATES, st.booleans(),
     st.booleans(), st.booleans(),
 )  # fmt: skip
 
@@ -82,7 +84,7 @@ PERFORMATIVES = st.one_of(
         echo=st.booleans(),
     ),
     TRANSFERS,
-    st.builds(Disposition, st.sampled_from(LinkRole), IDS, st.none() | IDS, st.booleans(), st.none() | OUTCOMES),
+    st.builds(Disposition, st.sampled_from(LinkRole), IDS, st.none() | IDS, st.booleans(), st.none() | STATES),
     st.builds(Detach, IDS, st.booleans(), ERRORS),
     st.builds(End, ERRORS),
     st.builds(Close, ERRORS),
@@ -100,7 +102,7 @@ def test_the_fast_way_to_read_a_transfer_agrees_with_the_slow_one(sent: Any, pay
     read = read_transfer(body + payload + after, 3, len(body) + len(payload))
     assert read == (
         sent.handle, sent.delivery_id, sent.delivery_tag, sent.message_format, bool(sent.settled), sent.more,
-        sent.aborted, len(body),
+        sent.aborted, len(body), sent.state.txn_id if isinstance(sent.state, TransactionalState) else None,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.limits import ServerLimits, TrafficLimits
-from twinbus.broker.links.backend import Backend, ReceiverNotice
+from twinbus.broker.links.backend import Backend, EncodedDelivery, LinkNotice
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import MessageReader
@@ -213,12 +213,13 @@ class ObservedBackend(NamespaceBackend):
         holder: int | None,
         now_ms: int,
         on_response: Callable[[bytes], None],
+        transaction: int | None = None,
     ) -> None:
         def respond(response: bytes) -> None:
             self.on_response(path, request, response)
             on_response(response)
 
-        super().request(path, request, connection, holder, now_ms, respond)
+        super().request(path, request, connection, holder, now_ms, respond, transaction)
 
 
 class SimulatedNamespace(SimulatedServer):
@@ -256,11 +257,11 @@ class SimulatedNamespace(SimulatedServer):
     def _flush(self) -> None:
         self.scheduler.flush()
 
-    def _notify(self, notice: ReceiverNotice) -> None:
-        payload = getattr(notice, "payload", None)
-        found = self.context._receivers.get(notice.receiver)
-        if payload is not None and found is not None:
-            self.on_delivery(found[1].name, getattr(notice, "token", None), payload)
+    def _notify(self, notice: LinkNotice) -> None:
+        if isinstance(notice, EncodedDelivery):
+            found = self.context._receivers.get(notice.receiver)
+            if found is not None:
+                self.on_delivery(found[1].name, notice.token, notice.payload)
         self.context.notify(notice)
 
     # --- its disk ---

@@ -27,6 +27,7 @@ from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Forwarded, Notice, Reply
 from twinbus.broker.entities.window import WindowLimits
+from twinbus.broker.operations import TransactionTimedOut
 from twinbus.broker.store.api import DiskSpaceChanged, Report, RowsRead, StoredNamespace
 from twinbus.errors import StoreError
 
@@ -182,7 +183,7 @@ class World(Surroundings):
 
     def _take(self, notice: Notice) -> None:
         self.trace.append((self.clock(), notice))
-        if not isinstance(notice, Forwarded):
+        if not isinstance(notice, Forwarded | TransactionTimedOut):
             self.invariants.take(notice)
 
     def _store_failed(self, reason: str) -> None:

@@ -43,7 +43,7 @@ def connect(port: int, key: str) -> BlockingConnection:
 class Refused(Exception):
     """The peer's condition and its description."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Any) -> None:
         self.condition = delivery.remote.condition.name
         super().__init__(delivery.remote.condition.description)
 
@@ -60,25 +60,30 @@ class Controller:
         delivery = self._control("amqp:declare:list", [global_id])
         return bytes(delivery.remote.data[0])
 
+    def close(self) -> None:
+        """End the link to the coordinator."""
+        link: Any = self.link
+        link.close()
+
     def commit(self, transaction: bytes) -> None:
         self._control("amqp:discharge:list", [transaction, False])
 
     def roll_back(self, transaction: bytes) -> None:
         self._control("amqp:discharge:list", [transaction, True])
 
-    def _control(self, descriptor: str, fields: list[Any]) -> Delivery:
-        delivery = self.link.link.send(Message(body=Described(symbol(descriptor), fields)))
+    def _control(self, descriptor: str, fields: list[Any]) -> Any:
+        delivery: Any = self.link.link.send(Message(body=Described(symbol(descriptor), fields)))
         return self._answer(delivery)
 
     def send(self, sender: BlockingSender, message: Message, transaction: bytes) -> None:
-        delivery = sender.link.send(message)
+        delivery: Any = sender.link.send(message)
         delivery.local.data = [transaction]
         delivery.update(TRANSACTIONAL)
         answered = self._answer(delivery)
         assert answered.remote_state == TRANSACTIONAL
         assert answered.remote.data[0] == transaction
 
-    def settle(self, delivery: Delivery, transaction: bytes, outcome: int = ACCEPTED) -> None:
+    def settle(self, delivery: Any, transaction: bytes, outcome: int = ACCEPTED) -> None:
 
         def is_refused() -> bool:
             return bool(delivery.remote_state == Delivery.REJECTED)
@@ -89,7 +94,7 @@ class Controller:
         if is_refused():
             raise Refused(delivery)
 
-    def _answer(self, delivery: Delivery) -> Delivery:
+    def _answer(self, delivery: Any) -> Any:
         self._connection.wait(lambda: delivery.settled, timeout=WAIT_S)
         if delivery.remote_state == Delivery.REJECTED:
             raise Refused(delivery)
@@ -97,11 +102,12 @@ class Controller:
         return delivery
 
 
-def _transaction_of(delivery: Delivery) -> bytes | None:
+def _transaction_of(delivery: Any) -> bytes | None:
     return bytes(delivery.remote.data[0]) if delivery.remote_state == TRANSACTIONAL else None
 
 
-def next_delivery(receiver: BlockingReceiver) -> tuple[Message, Delivery]:
+def next_delivery(receiver: BlockingReceiver) -> tuple[Message, Any]:
     """The next message, and its delivery, which stays unsettled."""
     message = receiver.receive(timeout=WAIT_S)
-    return message, receiver.fetcher.unsettled[-1]
+    fetcher: Any = receiver.fetcher
+    return message, fetcher.unsettled[-1]

@@ -100,8 +100,7 @@ class ProxyBackend:
         """What is scheduled is sent, unless it is part of a transaction; the rest is the primary's."""
         operation = request.operation_name
         if transaction is not None:
-            txn_id = self._transactions.id_of(transaction)
-            self._relay.request(path, request, connection, now_ms, on_response, txn_id)
+            self._transactions.request(transaction, path, request, now_ms, on_response)
             return
         if operation == SCHEDULE:
             self._sends.schedule(path, request, now_ms, on_response)

@@ -1,15 +1,17 @@
 """Transactions of applications: relayed to the primary, and to nothing else.
 
 What belongs to one never goes to a backlog or to the spool: there it could not be rolled back. While the primary is
-down transactions are refused, and those under way are rolled back; the application's connection stays open.
+down, what belongs to one is refused, and those under way are rolled back; the application's connection stays open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from twinbus.broker.links.backend import ReadTransfer
+from twinbus.broker.links.request_messages import Request, failure_response
 from twinbus.broker.operations import Done, Refused, Settled, SettlementOutcome
 from twinbus.errors import ConditionError, NamespaceError, TransactionRolledBack, UnknownTransaction
 from twinbus.pairing.failure import Failure
@@ -17,11 +19,16 @@ from twinbus.proxy.relay import Relay
 from twinbus.proxy.requested_messages import SettlementObserver
 from twinbus.proxy.upstream_port import TIMED_OUT, UpstreamTransaction, refusal_of
 
+_LOST = "the connection to the primary was lost, and the transaction is rolled back"
+
 
 @dataclass(slots=True)
 class RelayedTransaction:
     connection: int
-    upstream: UpstreamTransaction
+    upstream: UpstreamTransaction | None = None
+    """None: not declared at the primary yet."""
+    waiting: list[Callable[[UpstreamTransaction | Failure], None]] = field(default_factory=list)
+    """What is to be done as soon as it is declared."""
     settled: list[tuple[str, object, SettlementOutcome]] = field(default_factory=list)
     """What is settled if it is committed: for the record."""
     doubt: Failure | None = None
@@ -29,6 +36,10 @@ class RelayedTransaction:
 
 
 class TransactionRelay:
+    """A transaction is declared at the primary with its first operation: whoever declares one may have proved nothing
+    yet, and is not to open a connection there.
+    """
+
     def __init__(self, relay: Relay, observer: SettlementObserver | None = None) -> None:
         self._relay = relay
         self._upstream = relay.upstream
@@ -36,24 +47,42 @@ class TransactionRelay:
         self._open: dict[int, RelayedTransaction] = {}
 
     def begin(self, transaction: int, connection: int, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
-        def begun(result: UpstreamTransaction | Failure) -> None:
-            if isinstance(result, Failure):
-                on_reply(Refused(refusal_of(result, TIMED_OUT)))
-                return
-            self._open[transaction] = RelayedTransaction(connection, result)
-            on_reply(Done())
+        self._open[transaction] = RelayedTransaction(connection)
+        on_reply(Done())
 
-        self._upstream.begin_transaction(connection, begun)
-
-    def id_of(self, transaction: int) -> bytes:
-        """Its id at the primary; raises `UnknownTransaction` if it is not there any more."""
-        return self._find(transaction).upstream.id
-
-    def _find(self, transaction: int) -> RelayedTransaction:
+    def _do(
+        self,
+        transaction: int,
+        act: Callable[[RelayedTransaction, UpstreamTransaction], None],
+        refuse: Callable[[NamespaceError], None],
+    ) -> None:
+        """Do something in a transaction, once it is declared at the primary; in the order of the calls."""
         found = self._open.get(transaction)
-        if found is None or found.upstream.is_lost:
-            raise UnknownTransaction("the connection to the primary was lost, and the transaction is rolled back")
-        return found
+        if found is None:
+            refuse(UnknownTransaction(_LOST))
+            return
+
+        def declared(result: UpstreamTransaction | Failure) -> None:
+            if isinstance(result, Failure):
+                refuse(refusal_of(result, TIMED_OUT))
+            elif result.is_lost:
+                refuse(UnknownTransaction(_LOST))
+            else:
+                act(found, result)
+
+        if found.upstream is not None:
+            declared(found.upstream)
+            return
+        found.waiting.append(declared)
+        if len(found.waiting) == 1:
+            self._upstream.begin_transaction(found.connection, partial(self._declared, found))
+
+    def _declared(self, found: RelayedTransaction, result: UpstreamTransaction | Failure) -> None:
+        if not isinstance(result, Failure):
+            found.upstream = result
+        waiting, found.waiting = found.waiting, []
+        for act in waiting:
+            act(result)
 
     def enlist_send(
         self,
@@ -64,19 +93,16 @@ class TransactionRelay:
         now_ms: int,
         on_reply: Callable[[Done | Refused], None],
     ) -> None:
-        try:
-            found = self._find(transaction)
-        except UnknownTransaction as error:
-            on_reply(Refused(error))
-            return
+        def send(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
+            def sent(failure: Failure | None) -> None:
+                if failure is not None and failure.condition is None:
+                    found.doubt = failure
+                on_reply(Done() if failure is None else Refused(_reason(failure)))
 
-        def sent(failure: Failure | None) -> None:
-            if failure is not None and failure.condition is None:
-                found.doubt = failure
-            on_reply(Done() if failure is None else Refused(_reason(failure)))
+            event = transfer.event
+            self._upstream.send_in(found.connection, upstream, path, via, event.payload, event.message_format, sent)
 
-        event = transfer.event
-        self._upstream.send_in(found.connection, found.upstream, path, via, event.payload, event.message_format, sent)
+        self._do(transaction, send, lambda error: on_reply(Refused(error)))
 
     def enlist_settlement(
         self,
@@ -88,23 +114,31 @@ class TransactionRelay:
         now_ms: int,
         on_reply: Callable[[Settled | Refused], None],
     ) -> None:
-        try:
-            found = self._find(transaction)
-        except UnknownTransaction as error:
-            on_reply(Refused(error))
-            return
-        self._relay.settle_in(receiver, tokens, outcome, found.upstream.id, found.settled, on_reply)
+        def settle(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
+            self._relay.settle_in(receiver, tokens, outcome, upstream.id, found.settled, on_reply)
+
+        self._do(transaction, settle, lambda error: on_reply(Refused(error)))
+
+    def request(
+        self, transaction: int, path: str, request: Request, now_ms: int, on_response: Callable[[bytes], None]
+    ) -> None:
+        def ask(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
+            self._relay.request(path, request, found.connection, now_ms, on_response, upstream.id)
+
+        self._do(transaction, ask, lambda error: on_response(failure_response(request, error)))
 
     def end(self, transaction: int, commits: bool, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
-        try:
-            found = self._find(transaction)
-        except UnknownTransaction as error:
-            self._open.pop(transaction, None)
-            on_reply(Done() if not commits else Refused(TransactionRolledBack(str(error))))
+        found = self._open.pop(transaction, None)
+        if found is None:
+            on_reply(Refused(UnknownTransaction(_LOST)))
             return
-        del self._open[transaction]
+        upstream = found.upstream
+        if upstream is None or upstream.is_lost:  # nothing of it has reached the primary, or is there any more
+            is_empty = upstream is None and not found.waiting
+            on_reply(Done() if is_empty or not commits else Refused(TransactionRolledBack(_LOST)))
+            return
         if commits and found.doubt is not None:
-            self._upstream.end_transaction(found.connection, found.upstream, False, lambda _failure: None)
+            self._upstream.end_transaction(found.connection, upstream, False, lambda _failure: None)
             on_reply(Refused(TransactionRolledBack(f"the transaction is rolled back: {found.doubt.text}")))
             return
 
@@ -117,7 +151,7 @@ class TransactionRelay:
                     self._observer.settled(path, [noted], outcome)
             on_reply(Done())
 
-        self._upstream.end_transaction(found.connection, found.upstream, commits, ended)
+        self._upstream.end_transaction(found.connection, upstream, commits, ended)
 
     def close_connection(self, connection: int) -> None:
         """The application is gone, and its connection to the primary goes: that rolls back."""

@@ -468,8 +468,11 @@ def transactions(application: Application) -> TransactionRelay:
     """With one that has begun, number 5."""
     made = TransactionRelay(application.relay, application.observer)
     made.begin(5, LINK.connection, NOW_MS, application.replies.append)
+    assert (application.replies, application.primary.waiting) == ([Done()], []), "the primary hears nothing of it yet"
+    request = Request("id", None, "peek-message", {}, {})
+    made.request(5, "orders", request, NOW_MS, lambda _response: None)
     application.primary.waiting.pop()(PlayedTransaction())
-    assert application.replies == [Done()]
+    application.primary.waiting.clear()
     application.replies.clear()
     return made
 
