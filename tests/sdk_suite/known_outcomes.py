@@ -19,13 +19,7 @@ _WEB_SOCKET_ONLY = (
     "goes over a WebSocket, which our server does not speak (nor is the client's library for it installed)"
 )
 _WEB_SOCKET = f"{_WEB_SOCKET_ONLY}; all before that passes"
-_ANNOTATIONS = "our deliveries also say `x-opt-enqueue-sequence-number` and `x-opt-message-state`, and it counts"
-
 FAILS: dict[str, str] = {
-    "test_message_backcompat_peek_lock_databody": f"{_ANNOTATIONS} bytes",
-    "test_message_backcompat_receive_and_delete_databody": (
-        f"wants an empty map of delivery annotations where ours has none; then {_ANNOTATIONS} bytes"
-    ),
     "test_mgmt_rule_create": "a time without a zone in a rule comes back as UTC, in which it is stored",
     "test_queue_message_amqp_over_websocket": _WEB_SOCKET_ONLY,
     "test_queue_send_large_message_receive": _WEB_SOCKET,
@@ -45,8 +39,6 @@ FAILS: dict[str, str] = {
     ),
 }
 """Our server, or the limits of a run on one machine."""
-
-FAILS["test_mgmt_queue_create_with_queue_description"] = "it lets a queue with sessions forward, which is refused here"
 
 FAILS_THROUGH_PROXY: dict[str, str] = {
     "test_sb_client_incorrect_queue_conn_str": (
