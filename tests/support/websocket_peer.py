@@ -13,12 +13,12 @@ from wsproto.events import (
     AcceptConnection,
     BytesMessage,
     CloseConnection,
-    Message,
     Ping,
     Pong,
     RejectConnection,
     RejectData,
     Request,
+    TextMessage,
 )
 from wsproto.events import Event as WebSocketEvent
 
@@ -57,7 +57,7 @@ class WebSocketPeer:
                 await self._hear()
         return self.heard.pop(0)
 
-    def say(self, *events: Message | Ping | Pong | CloseConnection) -> None:
+    def say(self, *events: BytesMessage | TextMessage | Ping | Pong | CloseConnection) -> None:
         self.writer.write(b"".join(map(self.websocket.send, events)))
 
     def flush(self, *, message_bytes: int = 1_000_000) -> None:
