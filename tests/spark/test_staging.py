@@ -28,6 +28,7 @@ from twinbus.spark.source.staging import (
     sort_files,
     tasks_of,
 )
+from twinbus.spark.source.stream_offsets import CHECK_S
 
 CUTS = st.lists(st.integers(-9, 9), max_size=4)
 STOPS = st.sampled_from(["", "", "", "planned", "evaluated", "sunk"])
@@ -191,11 +192,35 @@ def test_messages_staged_by_a_stream_whose_checkpoint_is_gone_are_adopted_if_tha
 def test_locks_that_always_end_too_early_end_the_stream_with_the_reason() -> None:
     world = ConsumingWorld()
     world.queue.send(1)
-    world.queue.complete = lambda _chunk: world.queue.end_locks() or 0  # type: ignore[method-assign]
+    world.queue.locks_are_short = True
     for _ in range(3):
         assert world.trigger()
     with pytest.raises(TwinbusError, match="their locks ended before they were staged"):
         world.trigger()
+
+
+def test_messages_under_lock_elsewhere_are_waited_for_and_an_empty_queue_is_looked_at_as_ever() -> None:
+    world = ConsumingWorld()
+    world.queue.send(1)
+    world.queue.receive(1)
+    assert [world.trigger() for _ in range(7)] == [True] * 7
+    assert world.pauses == [1, 2, 4, 8, 10, 10]
+    world.queue.waiting.clear()
+    assert not world.trigger()
+    world.queue.send(1)
+    assert world.trigger()
+    assert len(world.pauses) == 7, "once more, because the last batch was empty"
+
+
+def test_a_stream_that_is_to_end_waits_for_the_longest_lock_and_no_longer() -> None:
+    world = ConsumingWorld()
+    world.queue.send(1)
+    world.queue.receive(1)
+    world.stop_at_what_is_there()
+    triggers = 0
+    while world.trigger():
+        triggers += 1
+    assert 330 <= triggers * 2 * CHECK_S <= 400
 
 
 # --- decisions ---
