@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from consuming_world import CHUNK, TASK_MAX, ConsumingWorld, Killed
 from hypothesis import event, example, given
 from hypothesis import strategies as st
+from object_store import PLACES, new_place
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.staging import (
@@ -29,6 +31,7 @@ from twinbus.spark.source.staging import (
     tasks_of,
 )
 from twinbus.spark.source.stream_offsets import CHECK_S
+from twinbus.storage import open_folder
 
 CUTS = st.lists(st.integers(-9, 9), max_size=4)
 STOPS = st.sampled_from(["", "", "", "planned", "evaluated", "sunk"])
@@ -88,6 +91,20 @@ def test_without_trouble_each_message_is_delivered_once_and_little_is_left() -> 
     world.finish()
     assert world.delivered() == dict.fromkeys(range(1, world.queue.sent + 1), 1)
     assert len(world.folder.content) <= 1 + 2 * 2, "the mark, and manifests of two batches"
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("kind", PLACES)
+def test_messages_are_staged_in_folders_and_in_object_stores(kind: str, tmp_path: Path) -> None:
+    folder = open_folder(new_place(kind, tmp_path))
+    world = ConsumingWorld(place=folder)
+    world.queue.send(2 * TASK_MAX)
+    with pytest.raises(Killed):
+        world.trigger([4, -5], stop_at="sunk", evaluates_twice=True)
+    assert any(isinstance(parse_name(file.name), StagedFile) for file in folder.files())
+    world.finish()
+    assert set(world.delivered()) == set(range(1, 2 * TASK_MAX + 1))
+    assert [file.name for file in folder.files() if isinstance(parse_name(file.name), StagedFile)] == []
 
 
 @pytest.mark.parametrize("cut", range(1, 9))

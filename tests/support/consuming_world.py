@@ -16,7 +16,7 @@ from twinbus.spark.source.receiving import LockedMessage, Steps, run_steps, stag
 from twinbus.spark.source.staged_files import decode_messages, read_staged
 from twinbus.spark.source.staging import AdoptTask, ReceiveTask, StagedFile, TaskManifest, parse_name, parse_offset
 from twinbus.spark.source.stream_offsets import CHECK_S, PeekedEntry
-from twinbus.storage import Lease, SkipFolder, StoredFile
+from twinbus.storage import Folder, Lease, SkipFolder, StoredFile
 
 CHUNK, TASK_MAX = 2, 3
 QUEUE = "orders"
@@ -167,11 +167,12 @@ class Attempt:
 class ConsumingWorld:
     """Spark's side: its log of offsets, its log of commits, and a sink."""
 
-    def __init__(self, staged: ConsumingWorld | None = None, **given: str) -> None:
-        """`staged`: another stream, whose queue and staging location this one has."""
+    def __init__(self, staged: ConsumingWorld | None = None, place: Folder | None = None, **given: str) -> None:
+        """`staged`: another stream, whose queue and staging location this one has; `place`: a real one."""
         self.queue: LockedQueue = LockedQueue() if staged is None else staged.queue
         self.folder: MemoryFolder = MemoryFolder({} if staged is None else staged.folder.content)
-        self._tasks_folder = MemoryFolder(self.folder.content)
+        self._place = place
+        self._tasks_folder: Folder = place or MemoryFolder(self.folder.content)
         """The same, without the fuse of the driver: tasks are killed between their steps."""
         wishes = {"servicebus.credential": "env:SB", "queues": QUEUE, "mode": "receive", "stagingLocation": "/staging"}
         self.options = read_options(wishes | {"maxMessagesPerPartition": str(TASK_MAX)} | given)
@@ -190,7 +191,11 @@ class ConsumingWorld:
     def _new_driver(self) -> ConsumingOffsets:
         self.folder.fuse.left = None
         return ConsumingOffsets(
-            self.options, self.folder, self.queue.peek, monotonic=lambda: self.now_s, sleep=self.pauses.append
+            self.options,
+            self._place or self.folder,
+            self.queue.peek,
+            monotonic=lambda: self.now_s,
+            sleep=self.pauses.append,
         )
 
     def restart(self) -> None:
