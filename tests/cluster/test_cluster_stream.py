@@ -21,8 +21,6 @@ from twinbus.spark.source.task_receiver import CHUNK_MESSAGES_MAX
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(1_500)]
 
 MESSAGES, PER_TRIGGER, PER_FILL = 100_000, 8_000, 10_000
-SLOW_MS = 200
-"""For each operation: so that many are killed between staging and completing."""
 KILLED_AT_WORK = 2
 """Tasks that run at a time, on two workers of one core each."""
 
@@ -35,7 +33,6 @@ def test_100_000_messages_are_consumed_through_kills_of_drivers_and_executors(tm
         for first in range(0, MESSAGES, PER_FILL):
             rows = [{"message_id": str(each), "body": b"x" * 100} for each in range(first, first + PER_FILL)]
             fill(namespace.connection_string, "orders", [message_of(row, 0) for row in rows])
-        namespace.break_("slow", "orders", delay_ms=SLOW_MS)
         place = tmp_path / "spark"
         place.mkdir()
         environment = {SECRET: namespace.connection_string}

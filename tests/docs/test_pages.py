@@ -31,7 +31,7 @@ LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
 PYTHON = [block for block in to_run("python") if "file" not in block.marks]
 """Blocks that the reader saves as a file are run by the tutorial's own test."""
 ON_SPARK = [block for block in PYTHON if "spark" in block.code or block.page.name == "drain-with-spark.md"]
-"""Run in the session that all tests share: by tests/spark/test_drain_page.py and test_page_commands.py."""
+"""Run in the session that all tests share, by test_drain_page.py, test_consume_page.py and test_page_commands.py."""
 
 
 def test_every_block_is_run_or_read_or_shows_something_or_says_why_not() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from consuming_world import CHUNK, TASK_MAX, ConsumingWorld, Killed
 from hypothesis import event, example, given
 from hypothesis import strategies as st
+from object_store import PLACES, new_place
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.staging import (
@@ -28,6 +30,8 @@ from twinbus.spark.source.staging import (
     sort_files,
     tasks_of,
 )
+from twinbus.spark.source.stream_offsets import CHECK_S
+from twinbus.storage import open_folder
 
 CUTS = st.lists(st.integers(-9, 9), max_size=4)
 STOPS = st.sampled_from(["", "", "", "planned", "evaluated", "sunk"])
@@ -87,6 +91,20 @@ def test_without_trouble_each_message_is_delivered_once_and_little_is_left() -> 
     world.finish()
     assert world.delivered() == dict.fromkeys(range(1, world.queue.sent + 1), 1)
     assert len(world.folder.content) <= 1 + 2 * 2, "the mark, and manifests of two batches"
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("kind", PLACES)
+def test_messages_are_staged_in_folders_and_in_object_stores(kind: str, tmp_path: Path) -> None:
+    folder = open_folder(new_place(kind, tmp_path))
+    world = ConsumingWorld(place=folder)
+    world.queue.send(2 * TASK_MAX)
+    with pytest.raises(Killed):
+        world.trigger([4, -5], stop_at="sunk", evaluates_twice=True)
+    assert any(isinstance(parse_name(file.name), StagedFile) for file in folder.files())
+    world.finish()
+    assert set(world.delivered()) == set(range(1, 2 * TASK_MAX + 1))
+    assert [file.name for file in folder.files() if isinstance(parse_name(file.name), StagedFile)] == []
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
@@ -191,11 +209,35 @@ def test_messages_staged_by_a_stream_whose_checkpoint_is_gone_are_adopted_if_tha
 def test_locks_that_always_end_too_early_end_the_stream_with_the_reason() -> None:
     world = ConsumingWorld()
     world.queue.send(1)
-    world.queue.complete = lambda _chunk: world.queue.end_locks() or 0  # type: ignore[method-assign]
+    world.queue.locks_are_short = True
     for _ in range(3):
         assert world.trigger()
     with pytest.raises(TwinbusError, match="their locks ended before they were staged"):
         world.trigger()
+
+
+def test_messages_under_lock_elsewhere_are_waited_for_and_an_empty_queue_is_looked_at_as_ever() -> None:
+    world = ConsumingWorld()
+    world.queue.send(1)
+    world.queue.receive(1)
+    assert [world.trigger() for _ in range(7)] == [True] * 7
+    assert world.pauses == [1, 2, 4, 8, 10, 10]
+    world.queue.waiting.clear()
+    assert not world.trigger()
+    world.queue.send(1)
+    assert world.trigger()
+    assert len(world.pauses) == 7, "once more, because the last batch was empty"
+
+
+def test_a_stream_that_is_to_end_waits_for_the_longest_lock_and_no_longer() -> None:
+    world = ConsumingWorld()
+    world.queue.send(1)
+    world.queue.receive(1)
+    world.stop_at_what_is_there()
+    triggers = 0
+    while world.trigger():
+        triggers += 1
+    assert 330 <= triggers * 2 * CHECK_S <= 400
 
 
 # --- decisions ---

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.consuming_offsets import ConsumingOffsets
 from twinbus.spark.source.options import read_options
-from twinbus.spark.source.receiving import Delivery, Steps, run_steps, stage_steps, take_step
+from twinbus.spark.source.receiving import LockedMessage, Steps, run_steps, stage_steps, take_step
 from twinbus.spark.source.staged_files import decode_messages, read_staged
-from twinbus.spark.source.staging import AdoptTask, Manifest, ReceiveTask, StagedFile, parse_name, parse_offset
+from twinbus.spark.source.staging import AdoptTask, ReceiveTask, StagedFile, TaskManifest, parse_name, parse_offset
 from twinbus.spark.source.stream_offsets import CHECK_S, PeekedEntry
-from twinbus.storage import Lease, SkipFolder, StoredFile
+from twinbus.storage import Folder, Lease, SkipFolder, StoredFile
 
 CHUNK, TASK_MAX = 2, 3
 QUEUE = "orders"
@@ -112,6 +112,8 @@ class LockedQueue:
     def __init__(self) -> None:
         self.waiting: dict[int, int | None] = {}
         """None: free."""
+        self.locks_are_short = False
+        """They end before anything is completed."""
         self.sent = 0
         self._deliveries = 0
 
@@ -127,15 +129,17 @@ class LockedQueue:
         found = sorted(each for each in self.waiting if each >= number)[:most]
         return [PeekedEntry(each, each) for each in found]
 
-    def receive(self, most: int) -> Sequence[Delivery]:
+    def receive(self, most: int) -> Sequence[LockedMessage]:
         chunk = []
         for number in [each for each, lock in self.waiting.items() if lock is None][: min(most, CHUNK)]:
             self._deliveries += 1
             self.waiting[number] = self._deliveries
-            chunk.append(Delivery(self._deliveries, str(number).encode()))
+            chunk.append(LockedMessage(self._deliveries, str(number).encode()))
         return chunk
 
-    def complete(self, chunk: Sequence[Delivery]) -> int:
+    def complete(self, chunk: Sequence[LockedMessage]) -> int:
+        if self.locks_are_short:
+            self.end_locks()
         live = [each for each in chunk if self.waiting.get(int(each.message)) == each.number]
         for each in live:
             del self.waiting[int(each.message)]
@@ -156,18 +160,19 @@ class Attempt:
             try:
                 answer = yield self.steps.send(answer)
             except StopIteration as done:
-                manifest: Manifest = done.value
+                manifest: TaskManifest = done.value
                 return manifest
 
 
 class ConsumingWorld:
     """Spark's side: its log of offsets, its log of commits, and a sink."""
 
-    def __init__(self, staged: ConsumingWorld | None = None, **given: str) -> None:
-        """`staged`: another stream, whose queue and staging location this one has."""
+    def __init__(self, staged: ConsumingWorld | None = None, place: Folder | None = None, **given: str) -> None:
+        """`staged`: another stream, whose queue and staging location this one has; `place`: a real one."""
         self.queue: LockedQueue = LockedQueue() if staged is None else staged.queue
         self.folder: MemoryFolder = MemoryFolder({} if staged is None else staged.folder.content)
-        self._tasks_folder = MemoryFolder(self.folder.content)
+        self._place = place
+        self._tasks_folder: Folder = place or MemoryFolder(self.folder.content)
         """The same, without the fuse of the driver: tasks are killed between their steps."""
         wishes = {"servicebus.credential": "env:SB", "queues": QUEUE, "mode": "receive", "stagingLocation": "/staging"}
         self.options = read_options(wishes | {"maxMessagesPerPartition": str(TASK_MAX)} | given)
@@ -178,6 +183,7 @@ class ConsumingWorld:
         self.seen: dict[int, list[int]] = {}
         self.zombies: list[Attempt] = []
         self.now_s = 0.0
+        self.pauses: list[float] = []
         self.troubles = 0
         """Attempts that were killed, or slept, and locks that ended."""
         self._driver = self._new_driver()
@@ -185,11 +191,18 @@ class ConsumingWorld:
     def _new_driver(self) -> ConsumingOffsets:
         self.folder.fuse.left = None
         return ConsumingOffsets(
-            self.options, self.folder, self.queue.peek, monotonic=lambda: self.now_s, sleep=lambda _: None
+            self.options,
+            self._place or self.folder,
+            self.queue.peek,
+            monotonic=lambda: self.now_s,
+            sleep=self.pauses.append,
         )
 
     def restart(self) -> None:
         self._driver = self._new_driver()
+
+    def stop_at_what_is_there(self) -> None:
+        self._driver.stop_at_what_is_there()
 
     # --- a trigger ---
 
@@ -231,7 +244,7 @@ class ConsumingWorld:
         if stop_at == here:
             raise Killed
 
-    def race(self, task: ReceiveTask, ahead: int) -> tuple[Manifest, Manifest]:
+    def race(self, task: ReceiveTask, ahead: int) -> tuple[TaskManifest, TaskManifest]:
         """What two attempts read, of which the first takes so many steps before the second one does all of its own."""
         first = Attempt(task, "first")
         is_at_work = self._advance(first, ahead)
@@ -274,7 +287,7 @@ class ConsumingWorld:
         files: Collection[str] = task.files if isinstance(task, AdoptTask) else self._stage(task, name).files
         return [int(row) for staged in read_staged(self._tasks_folder, list(files)) for row in staged.messages]
 
-    def _stage(self, task: ReceiveTask, name: str) -> Manifest:
+    def _stage(self, task: ReceiveTask, name: str) -> TaskManifest:
         return run_steps(stage_steps(task, name.encode().hex()), self._tasks_folder, self.queue)
 
     # --- what is true ---

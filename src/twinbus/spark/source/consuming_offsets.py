@@ -115,8 +115,9 @@ class ConsumingOffsets:
             self._check_mark(committed.stream, is_first=False)
         tidied = self._tidy(committed)
         self._check_locks(tidied)
-        self._pause(committed, tidied)
-        shares = share_limit({(entity, 0): depth for entity, depth in self._depths()}, most)
+        depths = {(entity, 0): depth for entity, depth in self._depths()}
+        self._pause(is_locked=bool(depths and committed.batch and not tidied.received and not committed.adopted))
+        shares = share_limit(depths, most)
         tasks = plan_tasks({entity: share for (entity, _), share in shares.items()}, self._options.partition_max)
         if self._gives_up():
             tasks = {}
@@ -210,9 +211,9 @@ class ConsumingOffsets:
 
     # --- patience ---
 
-    def _pause(self, committed: ReceiveOffset, tidied: _Tidied) -> None:
-        """After a batch without a message: what is there is under lock elsewhere."""
-        if not committed.batch or tidied.received or committed.adopted:
+    def _pause(self, *, is_locked: bool) -> None:
+        """Wait longer and longer while messages are there and a batch gets none: they are under lock elsewhere."""
+        if not is_locked:
             self._empty_since_s, self._pause_s = None, 0.0
             return
         if self._empty_since_s is None:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.staged_files import encode_messages, read_manifest
-from twinbus.spark.source.staging import Manifest, ReceiveTask
+from twinbus.spark.source.staging import ReceiveTask, TaskManifest
 from twinbus.storage import Folder
 
 logger = logging.getLogger("twinbus.spark")
 
 
-class Delivery(NamedTuple):
+class LockedMessage(NamedTuple):
     """A message under lock."""
 
     number: int
@@ -25,14 +25,14 @@ class Delivery(NamedTuple):
     message: bytes
 
 
-class Receiver(Protocol):
+class ChunkReceiver(Protocol):
     """A link of one task to its entity."""
 
-    def receive(self, most: int) -> Sequence[Delivery]:
+    def receive(self, most: int) -> Sequence[LockedMessage]:
         """The next chunk, at most so many; none if nothing comes. Raises `TwinbusError`."""
         ...
 
-    def complete(self, chunk: Sequence[Delivery]) -> int:
+    def complete(self, chunk: Sequence[LockedMessage]) -> int:
         """How many of them are completed for certain; the others may come again."""
         ...
 
@@ -41,7 +41,7 @@ class Receiver(Protocol):
 
 
 class ReadManifest(NamedTuple):
-    """Answer: a `Manifest`, or None."""
+    """Answer: a `TaskManifest`, or None."""
 
     name: str
 
@@ -59,24 +59,24 @@ class StageChunk(NamedTuple):
 
     name: str
     entity: str
-    chunk: Sequence[Delivery]
+    chunk: Sequence[LockedMessage]
 
 
 class CompleteChunk(NamedTuple):
     """Answer: how many are completed for certain."""
 
-    chunk: Sequence[Delivery]
+    chunk: Sequence[LockedMessage]
 
 
 class CreateManifest(NamedTuple):
     """Answer: whether it is new."""
 
     name: str
-    manifest: Manifest
+    manifest: TaskManifest
 
 
 Step = ReadManifest | ReceiveChunk | StageChunk | CompleteChunk | CreateManifest
-Steps = Generator[Step, Any, Manifest]
+Steps = Generator[Step, Any, TaskManifest]
 
 
 def stage_steps(task: ReceiveTask, attempt: str) -> Steps:
@@ -97,7 +97,7 @@ def stage_steps(task: ReceiveTask, attempt: str) -> Steps:
         uncompleted += len(chunk) - completed
         if not completed:
             break  # its locks end before it is staged: more would only be repeated
-    manifest = Manifest(tuple(files), rows, uncompleted)
+    manifest = TaskManifest(tuple(files), rows, uncompleted)
     if (yield CreateManifest(task.manifest, manifest)):
         return manifest
     fixed = yield ReadManifest(task.manifest)
@@ -106,18 +106,18 @@ def stage_steps(task: ReceiveTask, attempt: str) -> Steps:
     return fixed  # type: ignore[no-any-return]
 
 
-def run_steps(steps: Steps, folder: Folder, receiver: Receiver) -> Manifest:
+def run_steps(steps: Steps, folder: Folder, receiver: ChunkReceiver) -> TaskManifest:
     """Take all steps. Raises `TwinbusError`."""
     try:
         step = next(steps)
         while True:
             step = steps.send(take_step(step, folder, receiver))
     except StopIteration as done:
-        manifest: Manifest = done.value
+        manifest: TaskManifest = done.value
         return manifest
 
 
-def take_step(step: Step, folder: Folder, receiver: Receiver) -> Any:
+def take_step(step: Step, folder: Folder, receiver: ChunkReceiver) -> Any:
     match step:
         case ReadManifest(name):
             return read_manifest(folder, name)

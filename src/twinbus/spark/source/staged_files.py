@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from twinbus.errors import StoreError, TwinbusError
-from twinbus.spark.source.staging import Manifest, decode_manifest, mark_of
+from twinbus.spark.source.staging import TaskManifest, decode_manifest, mark_of
 from twinbus.storage import Folder
 
 AT_ONCE = 8
@@ -45,7 +45,7 @@ def decode_messages(data: bytes) -> StagedMessages:
         return StagedMessages(entity, reader.read_all().column("message").to_pylist())
 
 
-def read_manifest(folder: Folder, name: str) -> Manifest | None:
+def read_manifest(folder: Folder, name: str) -> TaskManifest | None:
     """None: there is none. Raises `StoreError`."""
     try:
         return decode_manifest(folder.read(name))
@@ -55,7 +55,7 @@ def read_manifest(folder: Folder, name: str) -> Manifest | None:
         raise StoreError(f"{folder.where(name)} cannot be read: {error.strerror}") from error
 
 
-def read_manifests(folder: Folder, names: Sequence[str]) -> list[Manifest]:
+def read_manifests(folder: Folder, names: Sequence[str]) -> list[TaskManifest]:
     """Those that are still there."""
     with ThreadPoolExecutor(AT_ONCE, "twinbus-staging") as pool:
         found = pool.map(lambda name: read_manifest(folder, name), names)

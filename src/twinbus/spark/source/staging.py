@@ -95,7 +95,7 @@ def parse_name(name: str) -> StagedFile | ManifestName | None:
 # --- manifests ---
 
 
-class Manifest(NamedTuple):
+class TaskManifest(NamedTuple):
     """What a task of a batch reads."""
 
     files: tuple[str, ...] = ()
@@ -107,9 +107,9 @@ class Manifest(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> TaskManifest:
     fields = json.loads(data)
-    return Manifest(tuple(fields["files"]), int(fields["rows"]), int(fields["uncompleted"]))
+    return TaskManifest(tuple(fields["files"]), int(fields["rows"]), int(fields["uncompleted"]))
 
 
 # --- offsets ---
@@ -238,7 +238,7 @@ def manifests_to_read(names: Iterable[str], committed: ReceiveOffset) -> list[st
     ]
 
 
-def sort_files(names: Iterable[str], committed: ReceiveOffset, manifests: Collection[Manifest]) -> SortedFiles:
+def sort_files(names: Iterable[str], committed: ReceiveOffset, manifests: Collection[TaskManifest]) -> SortedFiles:
     """`manifests` are those of `manifests_to_read`. Files of later batches, and of other streams, are left alone."""
     read = {file for manifest in manifests for file in manifest.files} | set(committed.adopted)
     delivered, orphans, void = [], [], []

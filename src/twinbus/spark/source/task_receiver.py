@@ -19,7 +19,7 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.types import Symbol, UInt
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.spark.queue_browser import LoopThread, QueueUnreachable
-from twinbus.spark.source.receiving import Delivery
+from twinbus.spark.source.receiving import LockedMessage
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
@@ -53,11 +53,11 @@ class TaskReceiver:
         self._handler: _TaskLink | None = None
         self._has_sessions = False
 
-    def receive(self, most: int) -> Sequence[Delivery]:
+    def receive(self, most: int) -> Sequence[LockedMessage]:
         """The next chunk; empty if nothing comes, or no session has anything."""
         return self._run(self._receive(most))
 
-    def complete(self, chunk: Sequence[Delivery]) -> int:
+    def complete(self, chunk: Sequence[LockedMessage]) -> int:
         """How many are completed for certain: all, unless their locks ended or the link was lost."""
         return self._run(self._complete(chunk))
 
@@ -82,7 +82,7 @@ class TaskReceiver:
 
     # --- receiving ---
 
-    async def _receive(self, most: int) -> Sequence[Delivery]:
+    async def _receive(self, most: int) -> Sequence[LockedMessage]:
         while True:
             handler = self._handler or await self._open()
             if handler is None:
@@ -136,7 +136,7 @@ class TaskReceiver:
         self._handler = handler
         return handler
 
-    async def _complete(self, chunk: Sequence[Delivery]) -> int:
+    async def _complete(self, chunk: Sequence[LockedMessage]) -> int:
         return 0 if self._handler is None else await self._handler.complete(chunk)
 
     def _leave(self) -> None:
@@ -162,7 +162,7 @@ class _TaskLink(LinkHandler):
         self._wait_s = wait_s
         self._attempt_s = attempt_s
         self._until_s = time.monotonic() + SESSION_HELD_S if is_session else float("inf")
-        self._arrived: deque[Delivery] = deque()
+        self._arrived: deque[LockedMessage] = deque()
         self._bytes = 0
         self._seen = self._seen_bytes = 0
         self._changed = asyncio.Event()
@@ -176,7 +176,7 @@ class _TaskLink(LinkHandler):
 
     def on_transfers(self, transfers: list[TransferArrived]) -> None:
         for transfer in transfers:
-            self._arrived.append(Delivery(transfer.delivery_id, transfer.payload))
+            self._arrived.append(LockedMessage(transfer.delivery_id, transfer.payload))
             self._bytes += len(transfer.payload)
             self._seen_bytes += len(transfer.payload)
         self._seen += len(transfers)
@@ -196,7 +196,7 @@ class _TaskLink(LinkHandler):
         self._failure = failure
         self._changed.set()
 
-    async def next_chunk(self, most: int) -> Sequence[Delivery]:
+    async def next_chunk(self, most: int) -> Sequence[LockedMessage]:
         """What comes and fits into one file. Raises `ConnectionFailed` if the link is lost: then nothing that it
         brought could be completed.
         """
@@ -217,7 +217,7 @@ class _TaskLink(LinkHandler):
             self._grant(most - len(chunk))  # the next ones come while these are staged
         return chunk
 
-    async def complete(self, chunk: Sequence[Delivery]) -> int:
+    async def complete(self, chunk: Sequence[LockedMessage]) -> int:
         if self.link is None or self._failure is not None:
             return 0
         before = self._completed
@@ -264,8 +264,8 @@ class _TaskLink(LinkHandler):
     def _is_full(self, most: int) -> bool:
         return len(self._arrived) >= min(most, CHUNK_MESSAGES_MAX) or self._bytes >= CHUNK_BYTES_MAX
 
-    def _take(self, most: int) -> list[Delivery]:
-        chunk: list[Delivery] = []
+    def _take(self, most: int) -> list[LockedMessage]:
+        chunk: list[LockedMessage] = []
         size = 0
         while self._arrived and len(chunk) < min(most, CHUNK_MESSAGES_MAX) and size < CHUNK_BYTES_MAX:
             chunk.append(self._arrived.popleft())
@@ -276,7 +276,7 @@ class _TaskLink(LinkHandler):
         return chunk
 
 
-def _runs(deliveries: Iterable[Delivery]) -> Iterator[tuple[int, int]]:
+def _runs(deliveries: Iterable[LockedMessage]) -> Iterator[tuple[int, int]]:
     """First and last of consecutive deliveries: one disposition settles each."""
     first = last = -1
     for delivery in deliveries:
