@@ -45,7 +45,7 @@ test-entities: setup ## pairing with every kind of entity, on threads and on tas
 test-cluster: setup ## a Spark cluster of two workers on this machine: drains with executors, workers and drivers killed
 	@$(BIN)/pytest -m cluster tests/cluster
 
-test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
+test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, many runs over parts of one, random ones on every kind of storage
 	@$(BIN)/pytest -m large tests/spark
 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there
