@@ -69,7 +69,8 @@ def summarize(text: str) -> str:
 
 def _way_out(damaged: str) -> str:
     """A balance follows from the steps; steps may be all that is left of a ledger."""
-    above, is_of_balance, _ = damaged.rpartition("/balance/")
-    if is_of_balance:
-        return f"remove {above}/balance, and the next report makes it again"
+    for folder in ("balance", "accounts"):
+        above, is_in_it, _ = damaged.rpartition(f"/{folder}/")
+        if is_in_it:
+            return f"remove {above}/{folder}, and the next report makes it again"
     return "remove the store that it is in, and the ledger is compacted again"
