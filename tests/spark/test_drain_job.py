@@ -296,6 +296,10 @@ def test_of_what_went_wrong_in_a_task_the_last_line_is_reported() -> None:
     assert summarize(trace) == (
         "/st/accounts/7/a.parquet cannot be read: remove /st/accounts, and the next report makes it again"
     )
+    trace = trace.replace("file:///st", "s3a://bucket/st")
+    assert summarize(trace).startswith(
+        "s3a://bucket/st/accounts/7/a.parquet cannot be read: remove s3a://bucket/st/acc"
+    )
 
 
 def test_a_checkpoint_without_ticks_is_refused() -> None:
