@@ -52,6 +52,10 @@ def test_spark_in_this_process_reads_copies_otherwise() -> None:
     assert not Path(copy).exists()
 
 
+def test_a_client_of_spark_that_fails_is_not_used() -> None:
+    assert isinstance(spark_files(spark_with("webhdfs"), open_folder("webhdfs://there:9870/store")), CopiedFiles)
+
+
 def test_spark_elsewhere_needs_a_connector_and_the_error_names_it() -> None:
     with pytest.raises(OptionsError, match=r"add --packages org\.apache\.hadoop:hadoop-aws:3\.5\.0"):
         spark_files(spark_with(master="yarn"), open_folder("s3a://bucket/store"))
