@@ -48,7 +48,7 @@ test-cluster: setup ## Spark clusters of two and of four workers on this machine
 test-stream: setup ## a stream consumes 100,000 messages on a Spark cluster while drivers, executors and Python workers are killed
 	@$(BIN)/pytest -s -m stream tests/cluster
 
-test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
+test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, many runs over parts of one, random ones on every kind of storage
 	@$(BIN)/pytest -m large tests/spark
 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there

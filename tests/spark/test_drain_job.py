@@ -288,9 +288,17 @@ def test_of_what_went_wrong_in_a_task_the_last_line_is_reported() -> None:
         "Caused by: [FAILED_READ_FILE] Encountered error while reading file file:///st/steps/a.parquet. SQLSTATE: KD001"
     )
     assert summarize(trace).startswith("/st/steps/a.parquet cannot be read: remove the store")
-    trace = trace.replace("/steps/", "/balance/7/accounts/")
+    trace = trace.replace("/steps/", "/balance/7/tallies/")
     assert summarize(trace) == (
-        "/st/balance/7/accounts/a.parquet cannot be read: remove /st/balance, and the next report makes it again"
+        "/st/balance/7/tallies/a.parquet cannot be read: remove /st/balance, and the next report makes it again"
+    )
+    trace = trace.replace("/balance/7/tallies/", "/accounts/7/")
+    assert summarize(trace) == (
+        "/st/accounts/7/a.parquet cannot be read: remove /st/accounts, and the next report makes it again"
+    )
+    trace = trace.replace("file:///st", "s3a://bucket/st")
+    assert summarize(trace).startswith(
+        "s3a://bucket/st/accounts/7/a.parquet cannot be read: remove s3a://bucket/st/acc"
     )
 
 

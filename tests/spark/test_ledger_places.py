@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import s3fs
 from java_servers import hdfs, s3proxy
 from object_store import make_bucket, new_place, s3_server
 from scripted_ledger import MINUTE, Scenario, make_scenario
@@ -57,6 +58,7 @@ class Places:
                     self._environments[kind] = self._until_done.enter_context(server)
                 for name, value in self._environments[kind].items():
                     monkeypatch.setenv(name, value)
+                s3fs.S3FileSystem.clear_instance_cache()  # it was made for the other server
                 make_bucket()
                 return new_place("s3", tmp_path)
             case _:

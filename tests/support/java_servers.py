@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from object_store import BUCKET
+
 JARS = Path(__file__).parent.parent.parent / "build" / "jars"
 CENTRAL = "https://repo1.maven.org/maven2"
 S3PROXY = "org/gaul/s3proxy/2.6.0/s3proxy-2.6.0-jar-with-dependencies.jar"
@@ -55,7 +57,7 @@ def jar(path: str) -> Path:
 @contextmanager
 def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
     """The environment variables that lead to the server."""
-    (folder / "objects").mkdir(parents=True)
+    (folder / "objects" / BUCKET).mkdir(parents=True)  # a bucket is a folder
     settings = folder / "s3proxy.properties"
     settings.write_text(S3PROXY_SETTINGS.format(folder=folder / "objects"))
     command = ["java", "-jar", str(jar(S3PROXY)), "--properties", str(settings)]
@@ -65,7 +67,9 @@ def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test-secret",
             "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # it has no checksums in trailers
+            # It has no checksums beside the data.
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+            "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         }
 
 

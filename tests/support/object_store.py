@@ -1,6 +1,6 @@
 """An S3 server for tests, and places of every kind to keep files in.
 
-The server is moto's, in this process: quick, with conditional puts. `make test-storage` has a server that keeps its
+The server is moto's, in this process: quick, with conditional puts. `make test-ledger` has one that keeps its
 objects on a disk, and HDFS.
 """
 

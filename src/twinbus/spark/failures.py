@@ -15,7 +15,7 @@ _CALL = "An error occurred while calling "
 """The first line of every failure: a name that only py4j knows."""
 _SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
-_DAMAGED = re.compile(r"error while reading file (?:file:)?/+(\S+\.parquet)")
+_DAMAGED = re.compile(r"error while reading file (?:file:)?(?:/+(?=/))?(\S+\.parquet)")
 _OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of a traceback of ours, from a task."""
 
@@ -58,7 +58,7 @@ def summarize(text: str) -> str:
         return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
     damaged = _DAMAGED.search(text)
     if damaged is not None:
-        return f"/{damaged[1]} cannot be read: {_way_out(f'/{damaged[1]}')}"
+        return f"{damaged[1]} cannot be read: {_way_out(damaged[1])}"
     ours = _OURS.search(text)
     if ours is not None:
         return ours[1][:_LENGTH_MAX]
@@ -69,7 +69,8 @@ def summarize(text: str) -> str:
 
 def _way_out(damaged: str) -> str:
     """A balance follows from the steps; steps may be all that is left of a ledger."""
-    above, is_of_balance, _ = damaged.rpartition("/balance/")
-    if is_of_balance:
-        return f"remove {above}/balance, and the next report makes it again"
+    for folder in ("balance", "accounts"):
+        above, is_in_it, _ = damaged.rpartition(f"/{folder}/")
+        if is_in_it:
+            return f"remove {above}/{folder}, and the next report makes it again"
     return "remove the store that it is in, and the ledger is compacted again"

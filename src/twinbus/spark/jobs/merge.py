@@ -230,8 +230,8 @@ def _find_replaced(run: MergeRun, before: list[str]) -> list[str]:
     names = {row["file"] for row in there.join(new, "key", "semi").select("file").distinct().collect()}
     chosen = set(_named(before, names))
     if len(before) > ACCOUNT_FILES_MAX:
-        there = balances.stored_files(run.store)
-        chosen.update(sorted(before, key=lambda file: there[file].bytes)[: len(before) // 2])
+        stored = balances.stored_files(run.store)
+        chosen.update(sorted(before, key=lambda file: stored[file].bytes)[: len(before) // 2])
     return [file for file in before if file in chosen]
 
 

@@ -28,6 +28,8 @@ COPY_BYTES = 1 << 20
 PATTERNS = re.compile(r"[\[\]{}*?\\]")
 CONNECTORS = {"s3a": "hadoop-aws", "s3": "hadoop-aws", "abfss": "hadoop-azure", "abfs": "hadoop-azure"}
 """What Spark needs for a scheme, in org.apache.hadoop."""
+UNUSABLE = ("webhdfs",)
+"""File systems that Spark has and that fail: its WebHDFS client cannot find a class of its own (seen with 4.3)."""
 AS_HADOOP_KNOWS_IT = {"s3": "s3a"}
 
 
@@ -58,7 +60,7 @@ def spark_files(spark: SparkSession, folder: Folder) -> SparkFiles:
         return DirectFiles(folder, folder.url)
     scheme, _, rest = folder.url.partition("://")
     known_as = AS_HADOOP_KNOWS_IT.get(scheme, scheme)
-    if _has_file_system(spark, known_as):
+    if scheme not in UNUSABLE and _has_file_system(spark, known_as):
         return DirectFiles(folder, f"{known_as}://{rest}")
     if (spark.sparkContext.master or "").startswith("local"):
         return _copied(folder.url)
