@@ -107,7 +107,10 @@ def remote_url(master: str | None) -> str | None:
     """Where a Spark Connect server is, if a session is to be there; None: Spark is to be in or below this process."""
     if master is not None:
         return master if master.startswith(REMOTE) else None
-    return os.environ.get("SPARK_REMOTE") or user_settings(conf_folder()).get("spark.remote")
+    try:
+        return os.environ.get("SPARK_REMOTE") or user_settings(conf_folder()).get("spark.remote")
+    except ImportError:  # without PySpark there is no folder with settings, and `require_spark` says so
+        return None
 
 
 def _connect(url: str) -> SparkSession:
