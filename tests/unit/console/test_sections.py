@@ -69,6 +69,12 @@ def test_an_entity_names_the_processes_that_have_left_it_and_since_when() -> Non
     assert row["who"] == [{"process": "client 7 on host-a", "state": "failed over"}]
 
 
+def test_a_process_has_a_row_with_what_it_says() -> None:
+    (row,) = sections.process_rows(fleet(failed_over())).values()
+    assert (row["name"], row["state"], row["troubled"]) == ("client 7 on host-a", "reporting", 1)
+    assert sections.fleet_facts(fleet(failed_over()))["verdict"] == "failed over"
+
+
 def test_what_is_unknown_of_a_backlog_is_not_nothing() -> None:
     queue = QueueReport(path="contoso/x-servicebus-transfer/0", exists=True, is_readable=True, at_least=7)
     facts, rows = sections.backlog_facts(seen(queues=(queue,))), sections.queue_rows(seen(queues=(queue,)))
