@@ -15,7 +15,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
-    from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabilityPairedNamespaceOptions
+    from twinbus.client.options import (
+        PairedNamespaceOptions,
+        Retry,
+        SendAvailabilityPairedNamespaceOptions,
+        ShareFailover,
+    )
     from twinbus.client.reporting.events import PairEvent
     from twinbus.client.reporting.status import Status
     from twinbus.client.sdk.messages import PairedMessageBatch
@@ -39,6 +44,7 @@ _HOMES = {
     "PairedServiceBusReceiver": "twinbus.client.sync.receivers",
     "PairedServiceBusSender": "twinbus.client.sync.sender",
     "Retry": "twinbus.client.options",
+    "ShareFailover": "twinbus.client.options",
     "SendAvailabilityPairedNamespaceOptions": "twinbus.client.options",
     "SendReceipt": "twinbus.pairing.receipt",
     "Status": "twinbus.client.reporting.status",
@@ -60,6 +66,7 @@ __all__ = [
     "Retry",
     "SendAvailabilityPairedNamespaceOptions",
     "SendReceipt",
+    "ShareFailover",
     "Status",
     "receipt_of",
 ]

@@ -74,6 +74,7 @@ EVENTS: Mapping[str, Maker] = {
     "LinkOpened": events.LinkOpened,
     "TrialBegan": events.TrialBegan,
     "TrialProvedNothing": events.TrialProvedNothing,
+    "OthersFailedOver": lambda at, epoch: events.OthersFailedOver(at, epoch, ("a", "b")),
     "FailoverForced": lambda at, epoch: FailoverForced(at, epoch, "forced"),
     "FailoverForced, to stay": lambda at, epoch: FailoverForced(at, epoch, "forced", stays=True),
     "MarkedHealthy": events.MarkedHealthy,

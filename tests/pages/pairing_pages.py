@@ -125,6 +125,10 @@ _OTHER_VALUES: Mapping[str, str] = {
     "secondary": "a `Namespace`",
     "classifier": 'a function, `"documented"`, `None`',
     "retry": "a `Retry`, see below",
+    "share_failover": "a `ShareFailover`, see below; `None`",
+    "keys": f"host: bytes or text, at least {options.SECRET_BYTES_MIN} bytes, all different",
+    "host": "a name in `keys`; `None`",
+    "quorum": f"{options.QUORUM_MIN} to the number of other hosts",
     "failover_error_rate": "above 0, at most 1; `None`",
     "primary_name": f"{options.NAME_RULE}; `None`",
     "syphon_entities": "names, or `None`",
@@ -154,6 +158,15 @@ def options_page() -> str:
         *_table(
             ("option", "default", "allowed", ""),
             [_option_row(each, retry_limits, docs_of(options.Retry)) for each in fields(options.Retry)],
+        ),
+        "",
+        "## ShareFailover",
+        "",
+        *_paragraph(options.ShareFailover.__doc__),
+        "",
+        *_table(
+            ("option", "default", "allowed", ""),
+            [_option_row(each, {}, docs_of(options.ShareFailover)) for each in fields(options.ShareFailover)],
         ),
     )
 

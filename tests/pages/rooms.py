@@ -148,6 +148,7 @@ ROOMS = (
     Room("board.message", "a report as a message", "amqp board", is_pure=True),
     Room("board.reader", "the board, read", "board pairing.failure transport"),
     Room("board.poster", "reports, posted", "amqp board pairing.failure transport"),
+    Room("board.sharer", "findings of other hosts, read in the background", "board transport"),
     # the way home and the record
     Room(
         "syphon",

@@ -29,6 +29,7 @@ class PostedReport(NamedTuple):
     body: bytes
     """Encoded report, if it is one; empty if the message is too large for one."""
     size: int
+    signature: str = ""
 
 
 class BoardPeek(NamedTuple):
@@ -51,8 +52,9 @@ class BoardLook(NamedTuple):
 Look = Generator[BoardPeek, Sequence[PostedReport], BoardLook]
 
 
-def look(from_sequence: int | None = None, read_max: int = READ_MAX) -> Look:
-    """Read what is new. `from_sequence`: where the look before has ended; None: this is the first one."""
+def look(from_sequence: int | None = None, read_max: int = READ_MAX, life_s: float = LIFE_S) -> Look:
+    """Read what is new. `from_sequence`: where the look before has ended; None: this is the first one, which
+    reads what is younger than `life_s`."""
     posts: list[PostedReport] = []
     peeks, is_skipping = 0, False
     start = 1 if from_sequence is None else from_sequence
@@ -60,7 +62,7 @@ def look(from_sequence: int | None = None, read_max: int = READ_MAX) -> Look:
         page = yield BoardPeek(1, FIRST_PAGE)
         peeks = 1
         if len(page) >= FIRST_PAGE:
-            start, last, asked = yield from _first_fresh(page[0], page[-1])
+            start, last, asked = yield from _first_fresh(page[0], page[-1], life_s)
             peeks += asked
             is_skipping = last - start >= read_max  # every process posts often: the newest say most
             start = max(start, last - read_max + 1)
@@ -83,13 +85,13 @@ def look(from_sequence: int | None = None, read_max: int = READ_MAX) -> Look:
 
 
 def _first_fresh(
-    first: PostedReport, known: PostedReport
+    first: PostedReport, known: PostedReport, life_s: float
 ) -> Generator[BoardPeek, Sequence[PostedReport], tuple[int, int, int]]:
-    """From which number on reports are younger than their life, counted from the newest; its number; peeks it took."""
+    """From which number on reports are younger than that, counted from the newest; its number; peeks it took."""
     last, peeks = yield from _last(known)
     if last.enqueued_ms is None:
         return first.sequence, last.sequence, peeks
-    oldest_ms = last.enqueued_ms - LIFE_S * 1000
+    oldest_ms = last.enqueued_ms - life_s * 1000
     low, high = first.sequence, last.sequence  # what begins at high is fresh
     if first.enqueued_ms is None or first.enqueued_ms >= oldest_ms:
         return first.sequence, last.sequence, peeks

@@ -18,6 +18,7 @@ from twinbus.board.message import encode_post
 from twinbus.board.queue import LIFE_S, board_path
 from twinbus.board.report import ProcessPhase, ProcessReport, encode_report
 from twinbus.board.schedule import CLEAR_EVERY_S, PostSchedule, every_s
+from twinbus.board.sharing import SharedFindings
 from twinbus.pairing.failure import Failure
 from twinbus.transport.annotations import enqueued_ms
 from twinbus.transport.connection import NamespaceConnection
@@ -66,6 +67,7 @@ class BoardPoster:
         attempt_s: float = 5.0,
         clears: bool = False,
         counts: PostedCounts | None = None,
+        findings: SharedFindings | None = None,
         on_trouble: Callable[[str | None], None] = lambda _why: None,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
@@ -74,12 +76,13 @@ class BoardPoster:
         """`report` says how this process is now; its instance, number and `every_s` are filled in here.
 
         `clears`: this process has Listen, and sees to it now and then that nothing that is over is kept. `on_trouble`
-        gets why nothing can be posted, and None when it can again.
+        gets why nothing can be posted, and None when it can again. With `findings` reports are signed.
         """
         self.path = board_path(primary_name)
         self._instance, self._report = instance, report
         self._attempt_s, self._clears = attempt_s, clears
         self._counts = counts or NoCounts()
+        self._findings = findings
         self._on_trouble = on_trouble
         self._clock, self._wall_clock, self._chance = clock, wall_clock, chance
         self._schedule = PostSchedule(clock())
@@ -133,10 +136,15 @@ class BoardPoster:
         is_calm = report.is_calm
         self._number += 1
         report = msgspec.structs.replace(
-            report, instance=self._instance, number=self._number, every_s=every_s(is_calm=is_calm)
+            report,
+            instance=self._instance,
+            number=self._number,
+            every_s=every_s(is_calm=is_calm),
+            there_ms=None if self._findings is None else self._findings.there_ms(self._clock()),
         )
         body = encode_report(report)
-        message = encode_post(report, body)
+        message = encode_post(report, body, "" if self._findings is None else self._findings.sign(body))
+        left_at = self._clock()
         try:
             connection = await self._shared.get()
             if self._sender is None or self._sender[0] is not connection:
@@ -146,6 +154,8 @@ class BoardPoster:
             self._schedule.failed(self._clock())
             self._set_trouble(str(error.failure))
             return
+        if self._findings is not None:
+            self._findings.posted(left_at)
         self._counts.posted(self.path, len(message))
         self._schedule.posted(self._clock(), report.essence, is_calm=is_calm, chance=self._chance())
         self._set_trouble(None)

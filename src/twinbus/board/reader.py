@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from twinbus.board.fleet import NO_BOARD, Fleet, FleetMemory
-from twinbus.board.look import BoardLook, PostedReport, look
+from twinbus.board.look import BoardLook, Look, PostedReport, look
 from twinbus.board.message import read_post
 from twinbus.board.queue import board_path
 from twinbus.board.report import said
@@ -76,16 +76,7 @@ class BoardReader:
         return self._memory.fleet(self._clock(), self._wall_clock())
 
     async def _look(self) -> BoardLook:
-        connection = await self._shared.get()
-        flow = look(self._memory.next_sequence)
-        ask = next(flow)
-        try:
-            while True:
-                messages = await peek(connection, self.path, ask.from_sequence, ask.most)
-                ask = flow.send([_read(message) for message in messages])
-        except StopIteration as done:
-            found: BoardLook = done.value
-            return found
+        return await run_look(await self._shared.get(), self.path, look(self._memory.next_sequence))
 
     def _as_remembered(self, why: str) -> Fleet:
         remembered = self._memory.fleet(self._clock(), self._wall_clock())
@@ -117,6 +108,18 @@ def read_board(
             return await reader.look()
 
     return asyncio.run(once())
+
+
+async def run_look(connection: NamespaceConnection, path: str, flow: Look) -> BoardLook:
+    """What a look finds. Raises `ConnectionFailed` and `DecodeError`."""
+    ask = next(flow)
+    try:
+        while True:
+            messages = await peek(connection, path, ask.from_sequence, ask.most)
+            ask = flow.send([_read(message) for message in messages])
+    except StopIteration as done:
+        found: BoardLook = done.value
+        return found
 
 
 def _read(message: bytes) -> PostedReport:

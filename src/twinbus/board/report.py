@@ -89,6 +89,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     process: Count
     """Its number on that host."""
     kind: ProcessKind
+    there_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    """How late it was at the secondary at least, in ms since 1970, as its host knew; in signed reports only."""
     every_s: Annotated[float, msgspec.Meta(gt=0, le=3600)]
     """The next report comes within this time, unless the process ends."""
     phase: ProcessPhase = ProcessPhase.PAIRED

@@ -7,6 +7,7 @@ An option that the client gets later is an option of the command as soon as it h
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, make_dataclass
 from datetime import timedelta
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.arguments import ArgumentGroup, option
 from twinbus.cli.completion import one_of
-from twinbus.client.options import CHOICES, Retry, SendAvailabilityPairedNamespaceOptions
+from twinbus.client.options import CHOICES, Retry, SendAvailabilityPairedNamespaceOptions, ShareFailover
 from twinbus.errors import OptionsError
 from twinbus.units import option_duration, option_size, parse_duration, parse_size
 
@@ -52,6 +53,8 @@ HELP: Mapping[str, str] = {
     "ledger": "The ledger in which everything is recorded that happens to a message.",
     "spool": "The folder on the local disk for messages that neither namespace takes.  [default: such sends fail]",
     "board": "The board of the pair: say there how this process is doing; twinbus status shows it.",
+    "share_failover": "A TOML file with a quorum and a secret for each host: what a quorum of them says on the board "
+    "shortens the interval; needs --board.  [default: what others report changes nothing]",
     "spool_max": "How many bytes of messages that folder may hold, for each process.",
 }
 """By option of the client."""
@@ -96,6 +99,8 @@ class _Declared:
             return Path | None, option(None, "DIR", help_text, flag), self._read_folder
         if name in LISTS:
             return list[str] | None, option(None, "NAME", help_text, flag), lambda names: tuple(names or ()) or default
+        if name == "share_failover":
+            return Path | None, option(None, "FILE", help_text, flag), self._read_share
         if name == "failover_error_rate":
             return float | None, option(None, "SHARE", help_text, flag), lambda value: value
         choices = {"classifier": ("documented",)}.get(name, CHOICES.get(name, ()))
@@ -103,6 +108,19 @@ class _Declared:
         completion = {"autocompletion": one_of(*words)} if words else {}
         metavar = "HOW" if words else "NAME"
         return str | None, option(default, metavar, help_text, flag, **completion), lambda value: value
+
+    def _read_share(self, file: Path | None) -> ShareFailover | None:
+        if file is None:
+            return None
+        try:
+            said = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise OptionsError(f"{flag_of(self.name)} cannot read {file}: {error}") from None
+        unknown = sorted(said.keys() - {"host", "quorum", "keys"})
+        if unknown or "keys" not in said:
+            what = f"not {unknown[0]}" if unknown else "and keys are missing"
+            raise OptionsError(f"{flag_of(self.name)}: {file} may have host, quorum and [keys], {what}")
+        return ShareFailover(**said)
 
     def _read_folder(self, folder: Path | None) -> Path | None:
         if folder is not None and str(folder) in ("", "."):

@@ -7,6 +7,7 @@ exactly for those who think in the milliseconds or minutes of another client.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
@@ -53,6 +54,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
 }
 FLAGS = ("enable_syphon", "hold_sends", "create_backlog", "board")
 
+SECRET_BYTES_MIN, QUORUM_MIN = 16, 2
 ENTITY_NAME_LENGTH_MAX = 260
 NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,48}[A-Za-z0-9]")
@@ -75,6 +77,46 @@ class Retry:
             shortest, longest = exact_duration(self.backoff_min), exact_duration(self.backoff_max)
             problems.append(f"backoff_max must not be less than backoff_min ({shortest}), got {longest}")
         _refuse(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareFailover:
+    """Which hosts may shorten the failover interval here, and how they prove who they are."""
+
+    keys: Mapping[str, bytes | str] = field(repr=False)
+    """A secret of at least 16 bytes for each host, the own one included; every host of the pair has the same list."""
+    host: str | None = None
+    """What this host is called in the list; None: its host name."""
+    quorum: int = 2
+    """How many other hosts must have failed an entity over."""
+
+    def __post_init__(self) -> None:
+        _refuse(list(self._problems()))
+
+    @property
+    def own_host(self) -> str:
+        return self.host or socket.gethostname()
+
+    def key_bytes(self) -> dict[str, bytes]:
+        return {host: key.encode() if isinstance(key, str) else key for host, key in self.keys.items()}
+
+    def _problems(self) -> Iterator[str]:
+        given: object = self.keys
+        if not (isinstance(given, Mapping) and all(isinstance(key, bytes | str) for key in given.values())):
+            yield "keys must be a secret for each host, as bytes or text"
+            return
+        short = [host for host, key in self.key_bytes().items() if len(key) < SECRET_BYTES_MIN]
+        if short:
+            yield f"keys must have at least {SECRET_BYTES_MIN} bytes each: those of {', '.join(short)} are shorter"
+        if len(set(self.key_bytes().values())) < len(self.keys):
+            yield "keys must differ from host to host"
+        if self.own_host not in self.keys:
+            yield f"keys must have one for this host, {self.own_host}"
+        quorum: object = self.quorum
+        if not isinstance(quorum, int) or isinstance(quorum, bool) or quorum < QUORUM_MIN:
+            yield f"quorum must be {QUORUM_MIN} or more, got {quorum!r}"
+        elif quorum > len(self.keys) - 1:
+            yield f"quorum must not be more than the other hosts ({len(self.keys) - 1}), got {self.quorum}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +212,10 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     """Whether this process says on the board how it is doing: a queue of the secondary that whoever may listen there
     can read. A report a minute, and every 20 s while anything is failed over, held, spooled or waiting; no send waits
     for it. Missing, it is created as backlog queues are."""
+
+    share_failover: ShareFailover | None = None
+    """Which other hosts' findings on the board may shorten the interval of an entity that fails here too; needs `board`
+    and Listen on that queue. None: what others report changes nothing here."""
 
     def __post_init__(self) -> None:
         given: object = self.entities
@@ -298,6 +344,11 @@ def _kind_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[
         yield f"retry must be a Retry, as Retry(attempts=3), got {options.retry!r}"
     if options.ledger is not None and not isinstance(options.ledger, str | Path):
         yield f"ledger must be a folder or None, got {options.ledger!r}"
+    share: object = options.share_failover
+    if share is not None and not isinstance(share, ShareFailover):
+        yield f"share_failover must be a ShareFailover or None, got {type(share).__name__}"
+    if share is not None and options.board is not True:
+        yield "share_failover needs board=True: findings are shared on the board"
     spool: object = options.spool
     if spool is not None and (not isinstance(spool, str | Path) or spool == ""):
         yield f"spool must be a folder or None, got {spool!r}"

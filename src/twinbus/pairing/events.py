@@ -80,6 +80,14 @@ class TrialProvedNothing(EpochEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class OthersFailedOver(EpochEvent):
+    """A quorum of other hosts has failed the entity over: that shortens the interval of one that fails here too."""
+
+    hosts: tuple[str, ...]
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
 class FailoverForced(EpochEvent):
     """Somebody wants this entity failed over. With `stays` no ping brings it back."""
 
@@ -103,6 +111,7 @@ Event = (
     | LinkOpened
     | TrialBegan
     | TrialProvedNothing
+    | OthersFailedOver
     | FailoverForced
     | MarkedHealthy
 )

@@ -21,6 +21,7 @@ from twinbus.pairing.events import (
     FailoverForced,
     LinkOpened,
     MarkedHealthy,
+    OthersFailedOver,
     PingFailed,
     PingSucceeded,
     SendFailed,
@@ -74,6 +75,8 @@ class FailedOver:
         return not self.stays and self.pings_good >= self.pings_needed
 
 
+HOSTS_NAMED_MAX = 3
+"""In the reason."""
 State = Healthy | Suspect | FailedOver
 Answer = tuple[State, tuple[Effect, ...]]
 
@@ -89,6 +92,9 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
             return _fail_over(state, event, event.reason, rules)
         case Suspect(), TimeCame() if event.at >= state.since + rules.failover_interval_s:
             return _fail_over(state, event, state.reason, rules)
+        case Suspect(), OthersFailedOver():
+            who = ", ".join(event.hosts[:HOSTS_NAMED_MAX])
+            return _fail_over(state, event, f"{state.reason} (failed over elsewhere too: {who})", rules)
         case Suspect(epoch), SendSucceeded():
             return Healthy(epoch), (ForgetWake(), ReportEvent("trusted_again", "a send succeeded"))
         case Suspect(epoch), MarkedHealthy():
@@ -144,7 +150,10 @@ def _suspect(state: Healthy, event: SendFailed, rules: Rules) -> Answer:
 
 
 def _fail_over(
-    state: Healthy | Suspect, event: SendFailed | TooManyFailed | FailoverForced | TimeCame, reason: str, rules: Rules
+    state: Healthy | Suspect,
+    event: SendFailed | TooManyFailed | FailoverForced | TimeCame | OthersFailedOver,
+    reason: str,
+    rules: Rules,
 ) -> Answer:
     needed = max(rules.pings_to_return, event.pings_needed if isinstance(event, TooManyFailed) else 1)
     stays = isinstance(event, FailoverForced) and event.stays
@@ -155,7 +164,14 @@ def _fail_over(
 
 def _next_ping(
     state: FailedOver,
-    event: SendFailed | TooManyFailed | TimeCame | FailoverForced | PingFailed | PingSucceeded | LinkOpened,
+    event: SendFailed
+    | TooManyFailed
+    | TimeCame
+    | OthersFailedOver
+    | FailoverForced
+    | PingFailed
+    | PingSucceeded
+    | LinkOpened,
     rules: Rules,
 ) -> tuple[Effect, ...]:
     if state.stays:

@@ -14,7 +14,8 @@ from twinbus.pairing.abilities import Abilities, Ability
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
 from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
-from twinbus.pairing.events import Event, LinkOpened, PingSucceeded, SendFailed, SendSucceeded
+from twinbus.pairing.events import Event, LinkOpened, OthersFailedOver, PingSucceeded, SendFailed, SendSucceeded
+from twinbus.pairing.failover import Suspect
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
 from twinbus.pairing.receipt import NamespaceSide
@@ -168,6 +169,18 @@ class Pair:
             details["queue"] = queue
         text = f"{failure.kind.value}: {failure.text}"
         self.order(entity, ReportEvent("in_doubt", text, details, sizes=tuple(sizes)))
+
+    # --- what other hosts have found ---
+
+    @property
+    def is_any_suspect(self) -> bool:
+        return any(isinstance(entity.state, Suspect) for entity in self._entities.values())
+
+    def others_failed_over(self, path: str, hosts: tuple[str, ...], at: float, chance: float) -> None:
+        """A quorum of other hosts has failed an entity over. Nothing comes of it unless it is suspect here."""
+        entity = self.find(path)
+        if entity is not None:
+            self.feed(entity, OthersFailedOver(at, entity.epoch, hosts, chance))
 
     # --- what else the primary can do ---
 

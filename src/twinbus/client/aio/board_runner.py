@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from twinbus.board.poster import BoardPoster
-from twinbus.client.core.own_board import OwnBoard
+from twinbus.client.core.own_board import BoardWork, OwnBoard
 
 
 class BoardRunner:
     def __init__(self, own: OwnBoard, _name: str) -> None:
         self._own = own
-        self._poster: BoardPoster | None = None
+        self._poster: BoardWork | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

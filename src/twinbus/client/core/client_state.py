@@ -133,6 +133,7 @@ class ClientState:
             attempts=options.retry.attempts,
             can_wait=options.spool is not None,
             has_board=options.board,
+            reads_board=options.share_failover is not None,
         )
 
     def prepared(self, preparation: Preparation, at: float) -> None:

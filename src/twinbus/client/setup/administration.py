@@ -40,6 +40,7 @@ def plan_for(
     attempts: int = 3,
     can_wait: bool = False,
     has_board: bool = False,
+    reads_board: bool = False,
 ) -> Plan:
     """What is to be prepared between these two; `primary_name` wins over what the namespace is called."""
     return Plan(
@@ -55,6 +56,7 @@ def plan_for(
         attempts=attempts,
         can_wait=can_wait,
         has_board=has_board,
+        reads_board=reads_board,
     )
 
 

@@ -108,7 +108,7 @@ def unreached(plan: Plan, failure: Failure) -> str:
 
 def board_unusable(plan: Plan, failure: Failure) -> str:
     return (
-        f"the board {plan.board_path} on secondary {plan.secondary} cannot be posted on ({brief(failure)}): nobody "
+        f"the board {plan.board_path} on secondary {plan.secondary} cannot be used ({brief(failure)}): nobody "
         "sees there how this process is; create it with twinbus pair --board, and let the credential send to it"
     )
 

@@ -34,6 +34,8 @@ class Plan:
     """Whether there is a pair although the secondary cannot be reached now: messages can wait elsewhere."""
     has_board: bool = False
     """Whether this process will post on the board, and the board is to be there."""
+    reads_board: bool = False
+    """Whether it will also read there what other hosts have found."""
     outage_s: float = OUTAGE_AND_DRAIN_S
     """For how long duplicates have to be known on the primary."""
 

@@ -365,14 +365,15 @@ def _find_board(plan: Plan) -> Flow[tuple[str, tuple[str, ...]]]:
     """Whether the board can be posted on; missing, it is made. A pair works without, so nothing here is an error."""
     if not plan.has_board:
         return "", ()
-    wanted = TryLinks((LinkTry(plan.board_path, BacklogRight.SEND),))
-    (failure,) = yield wanted
+    rights = (BacklogRight.SEND, BacklogRight.LISTEN) if plan.reads_board else (BacklogRight.SEND,)
+    wanted = TryLinks(tuple([LinkTry(plan.board_path, right) for right in rights]))
+    failure = next(filter(None, (yield wanted)), None)
     word = "used"
     if failure is not None and failure.kind is Kind.NOT_FOUND and plan.creates:
         failure = yield from _persist(CreateBoard(plan.board_path), plan)
         word = "created"
         if failure is None:
-            (failure,) = yield wanted
+            failure = next(filter(None, (yield wanted)), None)
     return (word, ()) if failure is None else ("unusable", (findings.board_unusable(plan, failure),))
 
 

@@ -7,8 +7,7 @@ import contextlib
 import logging
 import threading
 
-from twinbus.board.poster import BoardPoster
-from twinbus.client.core.own_board import OwnBoard
+from twinbus.client.core.own_board import BoardWork, OwnBoard
 
 LOGGER = logging.getLogger("twinbus.pairing")
 STOP_PATIENCE_S = 5.0
@@ -19,7 +18,7 @@ class BoardRunner:
         self._own = own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event | None = None
-        self._poster: BoardPoster | None = None
+        self._poster: BoardWork | None = None
         self._is_woken = False
         self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"twinbus-{name}-board", daemon=True)

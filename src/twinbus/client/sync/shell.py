@@ -7,7 +7,7 @@ released, under a lock of their own so that they keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -157,12 +157,25 @@ class PairShell:
             return None
         from twinbus.client.core.own_board import OwnBoard
 
-        return OwnBoard(self.state, self._status_for_others, self.event_log.report)
+        return OwnBoard(
+            self.state, self._status_for_others, self.event_log.report, self._is_suspect, self._others_failed_over
+        )
 
     def _status_for_others(self) -> Status:
         """Without what only this process has counted."""
         with self.lock:
             return self.state.status(monotonic(), lambda _entity: 0, self.event_log.dropped)
+
+    def _is_suspect(self) -> bool:
+        with self.lock:
+            return self.pair.is_any_suspect
+
+    def _others_failed_over(self, confirmed: Mapping[str, Sequence[str]]) -> None:
+        """A quorum of other hosts has failed these entities over: those that fail here too do not wait any longer."""
+        with self.lock:
+            for path, hosts in confirmed.items():
+                self.pair.others_failed_over(path, tuple(hosts), monotonic(), answers.chance())
+        self.settle()
 
     def _tell_board(self) -> None:
         """Something may have changed."""

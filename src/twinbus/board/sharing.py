@@ -1,0 +1,124 @@
+"""Findings of other hosts that may be acted on: signed, fresh, not posted again, and of a quorum of listed hosts.
+
+What an unsigned report says is for people. Here a report counts if all of this is so:
+
+* It is signed with the key of its host, and that host is listed and is not ours.
+* Its host has said in it how late it was at the secondary, and the secondary has stored it soon after: so a copy of it
+  that somebody posts later does not count.
+* It is younger than `FRESH_S` at most, by the secondary's clock, of which we know two bounds. A mark that we have seen
+  was made before: so late it is there at least. And a mark that was made after our own report had left says how late it
+  is there at most.
+* Its number is higher than all that we have seen of its instance.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from twinbus.board.look import BoardLook, PostedReport
+from twinbus.board.report import ProcessPhase, ProcessReport, ReportedState, decode_report
+from twinbus.errors import DecodeError
+
+FRESH_S = 50.0
+"""A process that has failed over reports every 20 s: two reports, and a little more."""
+REPLAY_S = 30.0
+"""Between the time that a host says in a report and the one at which the secondary stored it."""
+INSTANCES_MAX = 1_000
+
+
+def sign(key: bytes, path: str, body: bytes) -> str:
+    """The signature of a report on this board."""
+    return hmac.new(key, path.casefold().encode() + b"\n" + body, "sha256").hexdigest()
+
+
+def is_signed(key: bytes, path: str, post: PostedReport) -> bool:
+    return hmac.compare_digest(sign(key, path, post.body).encode(), post.signature.encode("utf-8", "replace"))
+
+
+class _Signed(NamedTuple):
+    """The latest report of an instance that counts."""
+
+    report: ProcessReport
+    enqueued_s: float
+
+
+class SharedFindings:
+    """For one event loop or thread. `at` is monotonic time here."""
+
+    def __init__(self, path: str, keys: Mapping[str, bytes], host: str, quorum: int) -> None:
+        """`keys`: by host; `host`: our own, which does not count; `quorum`: how many others have to agree."""
+        self._path, self._keys, self._host, self._quorum = path, keys, host, quorum
+        self._ahead_min_s: float | None = None
+        self._ahead_max_s: float | None = None
+        """How far the secondary's clock is ahead of ours, at least and at most."""
+        self.left_at: float | None = None
+        """When our latest report left that is stored."""
+        self._latest: dict[str, _Signed] = {}
+
+    @property
+    def knows_time(self) -> bool:
+        """Whether both bounds are known; without them nothing counts."""
+        return self._ahead_min_s is not None and self._ahead_max_s is not None
+
+    def there_ms(self, at: float) -> int | None:
+        """How late it is at the secondary at least, for our own report; None: nobody knows yet."""
+        return None if self._ahead_min_s is None else int((at + self._ahead_min_s) * 1000)
+
+    def posted(self, left_at: float) -> None:
+        """Our report, which left then, is stored."""
+        self.left_at = left_at
+
+    def sign(self, body: bytes) -> str:
+        return sign(self._keys[self._host], self._path, body)
+
+    def add(self, found: BoardLook, at: float, left_at: float | None) -> None:
+        """What a look has found that ended at that time; `left_at`, as it was when the look began."""
+        marks = [post.enqueued_ms / 1000 for post in found.posts if post.enqueued_ms is not None]
+        if marks:
+            newest_s = max(marks)
+            low = newest_s - at
+            self._ahead_min_s = low if self._ahead_min_s is None else max(self._ahead_min_s, low)
+            if left_at is not None and found.is_all:
+                self._ahead_max_s = newest_s - left_at
+        for post in found.posts:
+            self._add(post)
+        while len(self._latest) > INSTANCES_MAX:
+            del self._latest[next(iter(self._latest))]
+
+    def confirmed(self, at: float) -> dict[str, tuple[str, ...]]:
+        """Entities, in lower case, that a quorum of other hosts has failed over, with these hosts."""
+        if not self.knows_time:
+            return {}
+        hosts: dict[str, set[str]] = {}
+        for signed in self._latest.values():
+            report = signed.report
+            if report.phase is ProcessPhase.PAIRED and self._age_max_s(signed, at) <= FRESH_S:
+                for each in report.entities:
+                    if each.state is ReportedState.FAILED_OVER:
+                        hosts.setdefault(each.entity.lower(), set()).add(report.host)
+        return {entity: tuple(sorted(who)) for entity, who in hosts.items() if len(who) >= self._quorum}
+
+    def _age_max_s(self, signed: _Signed, at: float) -> float:
+        assert self._ahead_max_s is not None
+        return at + self._ahead_max_s - signed.enqueued_s
+
+    def _add(self, post: PostedReport) -> None:
+        if not post.signature or post.enqueued_ms is None:
+            return
+        try:
+            report = decode_report(post.body)
+        except DecodeError:
+            return
+        key = None if report.host == self._host else self._keys.get(report.host)
+        if key is None or report.there_ms is None or not is_signed(key, self._path, post):
+            return
+        if not -REPLAY_S * 1000 <= post.enqueued_ms - report.there_ms <= REPLAY_S * 1000:
+            return
+        name = f"{report.host}/{report.instance}"
+        before = self._latest.pop(name, None)
+        if before is not None and before.report.number >= report.number:
+            self._latest[name] = before
+        else:
+            self._latest[name] = _Signed(report, post.enqueued_ms / 1000)
