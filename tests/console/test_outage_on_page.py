@@ -92,6 +92,7 @@ def test_a_failover_and_a_drain_are_watched_and_steered(scene: Scene, page: Page
         card.get_by_role("button", name="Pause").click()
         expect(card).to_contain_text("paused")
         expect(page.locator("#answer-home .big")).to_have_text("Paused")
+        page.wait_for_timeout(2000)  # what it held goes back
         left = scene.secondary_waiting()
         page.wait_for_timeout(2000)
         assert scene.secondary_waiting() == left, "paused is paused"

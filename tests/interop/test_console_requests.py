@@ -113,3 +113,5 @@ def test_wrong_arguments_are_said_and_a_large_request_is_refused(console: Crowd)
         with contextlib.suppress(ConnectionError):  # it may hang up before all was sent
             assert request(other, "POST", "/api/do", own, "x" * 200_000)[0] == 413
         assert request(other, "GET", "/api/message?side=primary&entity=orders&numbers=1,x", cookie)[0] == 400
+        assert request(other, "GET", "/api/messages?side=primary&entity=orders&from=x", cookie)[0] == 400
+        assert do("message.dead-letter", side="primary", entity="orders", numbers=[10**30], why="w")[0] == 400

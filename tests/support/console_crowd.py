@@ -107,5 +107,4 @@ def process(number: int, state: str = "reporting") -> dict[str, Any]:
         "sent_to_backlog": number,
         "secondary_down_for": None,
         "syphon": None,
-        "is_signed": False,
     }

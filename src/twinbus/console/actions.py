@@ -27,6 +27,7 @@ Arguments = Mapping[str, Any]
 Answer = dict[str, Any]
 SIDES = ("primary", "secondary")
 NUMBERS_MAX = 10_000
+NUMBER_DIGITS_MAX = 19
 TEXT_MAX = 1_000
 PAGE_MESSAGES = 100
 SCANNED_MAX = 2_000
@@ -145,11 +146,13 @@ class ConsoleActions:
     async def find(self, arguments: Arguments) -> Answer:
         """A page of messages: facts only, without bodies."""
         place, choice = _place(arguments), _choice(arguments)
-        first = int(_text(arguments, "from") or 1) if "from" in arguments else 1
+        first = _text(arguments, "from") or "1"
+        if not (first.isascii() and first.isdigit() and len(first) < NUMBER_DIGITS_MAX):
+            raise OptionsError("from must be a sequence number")
 
         async def look(connection: NamespaceConnection) -> MessagePage:
             return await find_messages(
-                connection, place, choice, from_sequence=first, most=PAGE_MESSAGES, scanned_max=SCANNED_MAX
+                connection, place, choice, from_sequence=int(first), most=PAGE_MESSAGES, scanned_max=SCANNED_MAX
             )
 
         found = await self._with(arguments, look)
@@ -275,8 +278,8 @@ def _place(arguments: Arguments) -> MessagePlace:
 
 def _choice(arguments: Arguments) -> MessageChoice:
     numbers = _list(arguments, "numbers")
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
-        raise OptionsError("numbers must be whole numbers")
+    if not all(type(each) is int and 0 <= each < 10**NUMBER_DIGITS_MAX // 10 for each in numbers):
+        raise OptionsError("numbers must be sequence numbers")
     id_, session, named = _text(arguments, "id"), _text(arguments, "session"), _text(arguments, "property")
     return MessageChoice(
         sequences=frozenset(numbers),
@@ -296,7 +299,10 @@ def _some(arguments: Arguments) -> MessageChoice:
 
 def _quarantined(arguments: Arguments) -> Callable[[QuarantinedMessage], bool]:
     numbers = _list(arguments, "numbers")
-    if not all(isinstance(each, list) and len(each) == 2 and all(type(n) is int for n in each) for each in numbers):
+    if not all(
+        isinstance(each, list) and len(each) == 2 and all(type(n) is int and 0 <= n < 10**18 for n in each)
+        for each in numbers
+    ):
         raise OptionsError("numbers must be pairs: a queue, and a place in it")
     if not numbers:
         raise OptionsError("say which messages")

@@ -181,7 +181,6 @@ def _process(process: FleetProcess) -> Row:
         "syphon": None
         if report.syphon is None
         else {"state": report.syphon.state, "rate": report.syphon.rate, "left": report.syphon.left},
-        "is_signed": process.is_signed,
     }
 
 

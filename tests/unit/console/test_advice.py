@@ -18,7 +18,8 @@ def sections(**changes: Any) -> dict[str, Any]:
 
 
 def backlog(**changes: Any) -> dict[str, Any]:
-    return sections()["backlog"] | changes
+    calm: dict[str, Any] = sections()["backlog"]
+    return calm | changes
 
 
 def down(*which: str) -> dict[str, Any]:
