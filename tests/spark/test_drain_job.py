@@ -25,9 +25,10 @@ from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
-from twinbus.spark.drain.drain import DrainProgress, DrainResult, drain
+from twinbus.spark.drain.drain import drain
 from twinbus.spark.drain.ledger_counts import records_of
 from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.result import DrainProgress, DrainResult
 from twinbus.spark.drain.rounds import refuse_speculation, run_round
 from twinbus.spark.failures import summarize
 from twinbus.testing import NamespacePair

@@ -93,6 +93,15 @@ class MemoryFolder:
     def upload(self, name: str, source: Path) -> None:
         raise NotImplementedError
 
+    def draft(self, name: str) -> AbstractContextManager[Path]:
+        raise NotImplementedError
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Memory is as durable as it gets."""
+
+    def delete_drafts(self, below: str = "") -> None:
+        raise NotImplementedError
+
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self.fuse.burn(done=False)

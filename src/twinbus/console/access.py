@@ -27,7 +27,7 @@ OWN_SITES = ("same-origin", "none")
 """What `Sec-Fetch-Site` says of requests of our own page, and of an address that somebody typed."""
 
 
-class Refusal(Enum):
+class AccessRefusal(Enum):
     """Why a request is not answered."""
 
     FOREIGN_HOST = "this console does not have that name: use an address that twinbus console has printed"
@@ -56,34 +56,34 @@ class ConsoleAccess:
         self._scheme = "https" if is_tls else "http"
         self._wrong: list[float] = []
 
-    def check_source(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    def check_source(self, method: str, path: str, headers: Mapping[str, str]) -> AccessRefusal | None:
         """Whether the request may come from where it comes from, whoever sends it."""
         host = headers.get("Host", "").casefold()
         if host not in self._hosts:
-            return Refusal.FOREIGN_HOST
+            return AccessRefusal.FOREIGN_HOST
         origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
         is_own_origin = origin is not None and origin.casefold() == f"{self._scheme}://{host}"
         if origin is not None and not is_own_origin:
-            return Refusal.FOREIGN_ORIGIN
+            return AccessRefusal.FOREIGN_ORIGIN
         if method not in SAFE_METHODS and not is_own_origin:
-            return Refusal.FOREIGN_ORIGIN
+            return AccessRefusal.FOREIGN_ORIGIN
         is_page = path == "/" and method in SAFE_METHODS  # a link elsewhere may lead here; it comes without the cookie
         if site is not None and site not in OWN_SITES and not is_page:
-            return Refusal.FOREIGN_ORIGIN
+            return AccessRefusal.FOREIGN_ORIGIN
         return None
 
     # --- the token ---
 
-    def check_token(self, header: str | None, now: float) -> Refusal | None:
+    def check_token(self, header: str | None, now: float) -> AccessRefusal | None:
         """`header`: that of `Authorization`, e.g. `Bearer 3f2a...`."""
         self._wrong = [at for at in self._wrong if now - at < WRONG_TOKENS_S]
         if len(self._wrong) >= WRONG_TOKENS_MAX:
-            return Refusal.TOO_MANY_TOKENS
+            return AccessRefusal.TOO_MANY_TOKENS
         kind, _, given = (header or "").partition(" ")
         if kind.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
             return None
         self._wrong.append(now)
-        return Refusal.WRONG_TOKEN
+        return AccessRefusal.WRONG_TOKEN
 
     # --- sessions ---
 
@@ -102,11 +102,11 @@ class ConsoleAccess:
             return None
         return ConsoleSession(self._sign("proof", nonce)) if int(until) > now else None
 
-    def check_proof(self, session: ConsoleSession, method: str, headers: Mapping[str, str]) -> Refusal | None:
+    def check_proof(self, session: ConsoleSession, method: str, headers: Mapping[str, str]) -> AccessRefusal | None:
         if method in SAFE_METHODS:
             return None
         given = headers.get(PROOF_HEADER, "")
-        return None if hmac.compare_digest(given.encode(), session.proof.encode()) else Refusal.NO_PROOF
+        return None if hmac.compare_digest(given.encode(), session.proof.encode()) else AccessRefusal.NO_PROOF
 
     def _sign(self, what: str, text: str) -> str:
         return hmac.new(self._token, f"{what}:{text}".encode(), hashlib.sha256).hexdigest()

@@ -23,7 +23,7 @@ from typing import Any
 from aiohttp import web
 
 from twinbus import __version__
-from twinbus.console.access import SESSION_S, ConsoleAccess, ConsoleSession, Refusal
+from twinbus.console.access import SESSION_S, AccessRefusal, ConsoleAccess, ConsoleSession
 from twinbus.console.actions import ConsoleActions
 from twinbus.console.delta import Sections, delta
 from twinbus.console.state import ConsoleState
@@ -43,12 +43,12 @@ OWN = {
     **{f"/{name}.js": "text/javascript" for name in ("page", "tables", "plots", "browser", "format", "dialogs")},
 }
 STATUS_OF = {
-    Refusal.FOREIGN_HOST: 421,
-    Refusal.FOREIGN_ORIGIN: 403,
-    Refusal.NO_SESSION: 401,
-    Refusal.NO_PROOF: 403,
-    Refusal.WRONG_TOKEN: 401,
-    Refusal.TOO_MANY_TOKENS: 429,
+    AccessRefusal.FOREIGN_HOST: 421,
+    AccessRefusal.FOREIGN_ORIGIN: 403,
+    AccessRefusal.NO_SESSION: 401,
+    AccessRefusal.NO_PROOF: 403,
+    AccessRefusal.WRONG_TOKEN: 401,
+    AccessRefusal.TOO_MANY_TOKENS: 429,
 }
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -115,7 +115,7 @@ class ConsoleApp:
         if session is None:
             is_page = method == "GET" and path == "/"
             entrance = web.Response(body=self._files["/enter.html"], content_type="text/html", charset="utf-8")
-            return entrance if is_page else refused(Refusal.NO_SESSION)
+            return entrance if is_page else refused(AccessRefusal.NO_SESSION)
         refusal = self._access.check_proof(session, method, request.headers)
         return None if refusal is None else refused(refusal)
 
@@ -226,7 +226,7 @@ async def _answer(act: Callable[[], Any]) -> web.Response:
         return failure(f"unexpected {type(error).__name__}", 500)
 
 
-def refused(refusal: Refusal) -> web.Response:
+def refused(refusal: AccessRefusal) -> web.Response:
     return failure(refusal.value, STATUS_OF[refusal])
 
 

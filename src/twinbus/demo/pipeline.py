@@ -23,7 +23,7 @@ from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.drain.drain import DrainResult
+    from twinbus.spark.drain.result import DrainResult
     from twinbus.spark.jobs.findings import Findings
 
 HORIZON_MIN = 1

@@ -10,8 +10,8 @@ from twinbus.console.access import (
     SESSION_S,
     WRONG_TOKENS_MAX,
     WRONG_TOKENS_S,
+    AccessRefusal,
     ConsoleAccess,
-    Refusal,
     host_names,
     is_loopback,
 )
@@ -31,23 +31,23 @@ def access() -> ConsoleAccess:
     ("method", "path", "headers", "refusal"),
     [
         ("GET", "/", {"Host": HOST}, None),
-        ("GET", "/", {"Host": "evil.example:9470"}, Refusal.FOREIGN_HOST),
-        ("GET", "/", {}, Refusal.FOREIGN_HOST),
+        ("GET", "/", {"Host": "evil.example:9470"}, AccessRefusal.FOREIGN_HOST),
+        ("GET", "/", {}, AccessRefusal.FOREIGN_HOST),
         ("GET", "/", {"Host": HOST, "Sec-Fetch-Site": "cross-site"}, None),
-        ("GET", "/api/stream", {"Host": HOST, "Sec-Fetch-Site": "cross-site"}, Refusal.FOREIGN_ORIGIN),
-        ("GET", "/api/stream", {"Host": HOST, "Sec-Fetch-Site": "same-site"}, Refusal.FOREIGN_ORIGIN),
+        ("GET", "/api/stream", {"Host": HOST, "Sec-Fetch-Site": "cross-site"}, AccessRefusal.FOREIGN_ORIGIN),
+        ("GET", "/api/stream", {"Host": HOST, "Sec-Fetch-Site": "same-site"}, AccessRefusal.FOREIGN_ORIGIN),
         ("GET", "/api/stream", {"Host": HOST, "Sec-Fetch-Site": "same-origin"}, None),
-        ("GET", "/api/stream", {"Host": HOST, "Origin": "http://evil.example"}, Refusal.FOREIGN_ORIGIN),
-        ("POST", "/api/do", {"Host": HOST}, Refusal.FOREIGN_ORIGIN),
-        ("POST", "/api/do", {"Host": HOST, "Origin": "null"}, Refusal.FOREIGN_ORIGIN),
-        ("POST", "/api/do", {"Host": HOST, "Origin": f"https://{HOST}"}, Refusal.FOREIGN_ORIGIN),
-        ("POST", "/api/do", {"Host": HOST, "Origin": "http://127.0.0.1:80"}, Refusal.FOREIGN_ORIGIN),
-        ("POST", "/api/do", {**OWN, "Sec-Fetch-Site": "cross-site"}, Refusal.FOREIGN_ORIGIN),
+        ("GET", "/api/stream", {"Host": HOST, "Origin": "http://evil.example"}, AccessRefusal.FOREIGN_ORIGIN),
+        ("POST", "/api/do", {"Host": HOST}, AccessRefusal.FOREIGN_ORIGIN),
+        ("POST", "/api/do", {"Host": HOST, "Origin": "null"}, AccessRefusal.FOREIGN_ORIGIN),
+        ("POST", "/api/do", {"Host": HOST, "Origin": f"https://{HOST}"}, AccessRefusal.FOREIGN_ORIGIN),
+        ("POST", "/api/do", {"Host": HOST, "Origin": "http://127.0.0.1:80"}, AccessRefusal.FOREIGN_ORIGIN),
+        ("POST", "/api/do", {**OWN, "Sec-Fetch-Site": "cross-site"}, AccessRefusal.FOREIGN_ORIGIN),
         ("POST", "/api/do", OWN, None),
     ],
 )
 def test_a_request_has_to_name_our_host_and_to_come_from_our_page(
-    access: ConsoleAccess, method: str, path: str, headers: dict[str, str], refusal: Refusal | None
+    access: ConsoleAccess, method: str, path: str, headers: dict[str, str], refusal: AccessRefusal | None
 ) -> None:
     assert access.check_source(method, path, headers) is refusal
 
@@ -55,10 +55,10 @@ def test_a_request_has_to_name_our_host_and_to_come_from_our_page(
 def test_only_the_token_lets_in_and_guessing_is_slow(access: ConsoleAccess) -> None:
     assert access.check_token(f"Bearer {TOKEN}", NOW) is None
     for header in (None, "", "Bearer", f"Basic {TOKEN}", "Bearer wrong", f"Bearer {TOKEN}x"):
-        assert access.check_token(header, NOW) is Refusal.WRONG_TOKEN
+        assert access.check_token(header, NOW) is AccessRefusal.WRONG_TOKEN
     for _ in range(WRONG_TOKENS_MAX):
         access.check_token("Bearer wrong", NOW)
-    assert access.check_token(f"Bearer {TOKEN}", NOW) is Refusal.TOO_MANY_TOKENS
+    assert access.check_token(f"Bearer {TOKEN}", NOW) is AccessRefusal.TOO_MANY_TOKENS
     assert access.check_token(f"Bearer {TOKEN}", NOW + WRONG_TOKENS_S + 1) is None
 
 
@@ -90,11 +90,11 @@ def test_a_change_needs_the_proof_that_only_our_page_can_read(access: ConsoleAcc
     session = access.session_of(access.new_cookie("nonce", NOW), NOW)
     assert session is not None
     assert access.check_proof(session, "GET", OWN) is None
-    assert access.check_proof(session, "POST", OWN) is Refusal.NO_PROOF
+    assert access.check_proof(session, "POST", OWN) is AccessRefusal.NO_PROOF
     assert access.check_proof(session, "POST", {**OWN, "X-Twinbus-Proof": session.proof}) is None
     other = access.session_of(access.new_cookie("other", NOW), NOW)
     assert other is not None
-    assert access.check_proof(other, "POST", {**OWN, "X-Twinbus-Proof": session.proof}) is Refusal.NO_PROOF
+    assert access.check_proof(other, "POST", {**OWN, "X-Twinbus-Proof": session.proof}) is AccessRefusal.NO_PROOF
 
 
 def test_the_names_of_a_console_are_those_it_listens_on_and_those_it_was_given() -> None:
