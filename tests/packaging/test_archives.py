@@ -17,7 +17,7 @@ from archives import ROOT, Archives
 
 from twinbus import __version__
 
-ENDINGS = (".py", ".sql", ".typed")
+ENDINGS = (".py", ".sql", ".typed", ".css", ".html", ".js", ".svg")
 A_TEST = """
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 

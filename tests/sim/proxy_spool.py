@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from twinbus.broker.net.amqp_connection import AmqpConnection
 from twinbus.client.core.own_spool import OwnSpool
 from twinbus.spool.open_spool import OpenSpool
 from twinbus.spool.spool import Spool
+from twinbus.syphon import Syphon
 from twinbus.transport.dial import Dial
 
 HOST = "spool"
@@ -72,6 +74,10 @@ class SimulatedOpenSpool(OpenSpool):
     @property
     def dial(self) -> Dial:
         return replace(super().dial, connect=None)
+
+    def _controls(self, syphon: Syphon) -> AbstractAsyncContextManager[object]:
+        """Nobody steers it: a control socket is a real one."""
+        return nullcontext()
 
 
 class SimulatedSpool(Spool):

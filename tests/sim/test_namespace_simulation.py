@@ -232,9 +232,16 @@ def give_to_anybody(self: SessionQueue, name: str, now_ms: int, step: Step) -> b
     return False
 
 
+class OpenWindow(Window):
+    """Takes back what has not been read yet."""
+
+    def holds(self, sequence: int) -> bool:
+        return True
+
+
 def read_at_once(self: SessionQueue) -> None:
     for session in self._opening.values():
-        session.window = Window(self.entity_id, self._limits, 0, session.name)
+        session.window = OpenWindow(self.entity_id, self._limits, 0, session.name)
     self._opening.clear()
 
 

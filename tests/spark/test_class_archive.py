@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from json_rules import broken_rules
 from scripted_ledger import make_scenario
 
 from twinbus.spark.class_archive import archive_file, options_to_use
@@ -59,7 +61,8 @@ def test_a_report_with_an_archive_says_what_one_without_says(tmp_path: Path, mon
 
     where = ("report", "--ledger", str(tmp_path / "ledger"))
     without = said(*where, "--store", str(tmp_path / "one"))
-    assert said("quick-start")[0] == 0
+    made = said("quick-start", "--json")
+    assert (made[0], list(broken_rules(json.loads(made[1])))) == (0, [])
     assert archive_file().stat().st_size > 1 << 20
     with_archive = said(*where, "--store", str(tmp_path / "two"))
     assert with_archive[:2] == without[:2]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from json_rules import broken_rules
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from served import WAIT_S, Served
 
@@ -40,6 +41,7 @@ class ConsoleProcess:
         )
         assert self._process.stdout is not None
         ready = json.loads(self._process.stdout.readline())
+        assert list(broken_rules(ready)) == []
         self.port, self.entrance = ready["port"], ready["console"]
 
     def kill(self) -> None:

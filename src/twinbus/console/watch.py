@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -40,6 +39,7 @@ from twinbus.plain_text import on_one_line, without_keys
 from twinbus.syphon.control import RunningSyphon, running_syphons
 from twinbus.syphon.quarantine import Quarantine
 from twinbus.transport.failures import ConnectionFailed
+from twinbus.units import parse_time
 
 logger = logging.getLogger("twinbus.console")
 
@@ -175,7 +175,7 @@ class ConsoleWatch:
     def _put_entities(self) -> None:
         if self._seen is not None:
             statuses = [each.facts for each in self._proxies if each.facts is not None]
-            pings = sections.next_pings(statuses, datetime.fromisoformat)
+            pings = sections.next_pings(statuses, parse_time)
             self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings))
 
     async def _look_at_board(self) -> None:

@@ -81,7 +81,7 @@ class Kind(StrEnum):
 
 COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
 """Outcomes of a delivery: it was settled, or did not need to be."""
-DELIVERY_BYTES = 210
+DELIVERY_BYTES = 140
 """About what a service adds to a message when it delivers it: its number there, its times, its lock. The sizes in
 `received` and `delivered` do not include it."""
 PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -143,12 +144,15 @@ class OpenSpool:
         while True:
             syphon = self.make_syphon(until_empty=until_empty)
             try:
-                async with syphon, steerable(syphon, "spool"):
+                async with syphon, self._controls(syphon):
                     await syphon.finished()
                 return
             except Exception:
                 logger.exception("event=spool_syphon_broke folder=%s", self.folder.path)
             await asyncio.sleep(RESTART_PAUSE_S)
+
+    def _controls(self, syphon: Syphon) -> AbstractAsyncContextManager[object]:
+        return steerable(syphon, "spool")
 
     async def watch(self) -> None:
         """Report whenever all messages that were in it have left it."""

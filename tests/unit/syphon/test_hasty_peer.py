@@ -50,9 +50,13 @@ class HastyPeer(asyncio.Transport):
 def hasty(monkeypatch: pytest.MonkeyPatch) -> NamespaceConnection:
     """A line to such a peer, not open yet."""
 
-    async def connect(_loop: object, make: Any, *_address: object, **_tls: object) -> None:
+    async def connect(
+        _loop: object, make: Any, *_address: object, **_tls: object
+    ) -> tuple[HastyPeer, asyncio.Protocol]:
         protocol = make()
-        protocol.connection_made(HastyPeer(protocol))
+        peer = HastyPeer(protocol)
+        protocol.connection_made(peer)
+        return peer, protocol
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "create_connection", connect)
     text = "Endpoint=sb://localhost:5672;SharedAccessKeyName=root;SharedAccessKey=key;UseDevelopmentEmulator=true"
