@@ -143,6 +143,26 @@ def test_a_purge_removes_what_was_counted_and_asks_first(
     assert ids_in(bus, "orders") == []
 
 
+def test_a_purge_spares_what_came_after_the_question_even_if_what_was_counted_is_gone(
+    bus: LocalNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_command, "can_ask", lambda: True)
+
+    def think(_question: str) -> bool:
+        with (
+            ServiceBusClient.from_connection_string(bus.connection_string) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            for received in receiver.receive_messages(3, max_wait_time=10):
+                receiver.complete_message(received)
+        put(bus, "orders", [order(number) for number in range(6, 10)])
+        return True
+
+    monkeypatch.setattr(output, "confirm", think)
+    assert message("purge", "orders", "--all") == 0
+    assert ids_in(bus, "orders") == ["m6", "m7", "m8", "m9"]
+
+
 @pytest.mark.parametrize("command", [["resubmit"], ["purge", "--yes"], ["dead-letter", "--why", "Poison"]])
 def test_nothing_is_changed_because_something_was_left_out(
     bus: LocalNamespace, capsys: pytest.CaptureFixture[str], command: list[str]

@@ -6,14 +6,15 @@ Each message is locked, dealt with, and only then taken off its queue: whatever 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.messages.browsed_message import BrowsedMessage, BrowsedState
 from twinbus.messages.browser import find_messages
-from twinbus.messages.choice import MessageChoice
+from twinbus.messages.choice import MessageChoice, newest_of
 from twinbus.messages.place import MessagePlace
 from twinbus.pairing.envelope import forward_envelope
 from twinbus.pairing.failure import FailureKind
@@ -41,6 +42,16 @@ class MessageChanges:
     """Still where they were, and why."""
     is_all: bool = True
     """False: there are more than one call changes."""
+
+
+class CountedMessages(NamedTuple):
+    """What one call would change."""
+
+    number: int
+    is_all: bool
+    """False: there are more than one call changes."""
+    newest: frozenset[int]
+    """See `MessageChoice`."""
 
 
 Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
@@ -77,15 +88,18 @@ async def dead_letter(
 
 
 async def purge(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, most: int = CHANGED_MAX
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, counted: CountedMessages
 ) -> MessageChanges:
-    """Remove the chosen messages for good, the oldest first, and at most this many: as many as somebody agreed to."""
+    """Remove those of the chosen messages for good that were counted: what came later was not agreed to."""
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
         await search.complete(transfer)
 
-    changes = await _change(connection, place, choice, act, at_once=True, most=most)
-    changes.is_all = changes.is_all or most < CHANGED_MAX  # what is beyond was not asked for
+    if not counted.number:
+        return MessageChanges()
+    there = replace(choice, newest=counted.newest)
+    changes = await _change(connection, place, there, act, at_once=True, most=counted.number)
+    changes.is_all = changes.is_all or counted.is_all  # what is beyond was not asked for
     return changes
 
 
@@ -154,7 +168,7 @@ async def _run(
 
 async def count_messages(
     connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice
-) -> tuple[int, bool]:
-    """How many messages one call would change, and whether these are all."""
+) -> CountedMessages:
+    """How many messages one call would change."""
     found = await find_messages(connection, place, choice, most=CHANGED_MAX, scanned_max=CHANGED_MAX, keeps_bytes=False)
-    return len(found.messages), found.is_all
+    return CountedMessages(len(found.messages), found.is_all, newest_of([each.sequence for each in found.messages]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.messages.browsed_message import BrowsedMessage
     from twinbus.messages.browser import MessagePage
-    from twinbus.messages.changes import MessageChanges
+    from twinbus.messages.changes import CountedMessages, MessageChanges
     from twinbus.messages.choice import MessageChoice
     from twinbus.messages.place import MessagePlace
     from twinbus.transport.connection import NamespaceConnection
@@ -246,8 +246,8 @@ def purge_messages(
 ) -> None:
     """Remove messages for good, after counting them and a question.
 
-    Only as many as were counted, the oldest first: what comes after the question stays. At most 100,000 at a time. Ends
-    with 3 if one of them stayed, or if the answer was no.
+    Only what was counted: what comes after the question stays. At most 100,000 at a time. Ends with 3 if one of them
+    stayed, or if the answer was no.
 
     \b
     Examples:
@@ -261,21 +261,21 @@ def purge_messages(
         raise OptionsError("purge removes messages for good: say --yes where nobody can be asked")
     namespace = where.namespace(namespaces)
 
-    async def count(connection: NamespaceConnection) -> tuple[int, bool]:
+    async def count(connection: NamespaceConnection) -> CountedMessages:
         from twinbus.messages.changes import count_messages
 
         return await count_messages(connection, place, choice)
 
-    found, is_all = _do(namespace, timeout, "counting", count)
-    if found and not yes:
-        number = f"{found:,} {'message' if found == 1 else 'messages'}"
-        more = "" if is_all else " There are more: this is as many as one purge removes."
+    found = _do(namespace, timeout, "counting", count)
+    if found.number and not yes:
+        number = f"{found.number:,} {'message' if found.number == 1 else 'messages'}"
+        more = "" if found.is_all else " There are more: this is as many as one purge removes."
         confirm_or_exit(f"Remove {number} from {place} for good?{more}", "nothing was removed")
 
     async def act(connection: NamespaceConnection) -> MessageChanges:
-        from twinbus.messages.changes import MessageChanges, purge
+        from twinbus.messages.changes import purge
 
-        return await purge(connection, place, choice, most=found) if found else MessageChanges()
+        return await purge(connection, place, choice, found)
 
     _show_changes(_do(namespace, timeout, "removing", act), numbers, "removed", as_json=as_json)
 
