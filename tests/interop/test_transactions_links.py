@@ -245,3 +245,34 @@ def test_a_refusal_that_comes_late_is_told_at_a_commit_that_did_not_wait_for_it(
     outcome = client.discharge(transaction)
     assert isinstance(outcome, Rejected)
     assert found(namespace, queue) == []
+
+
+def test_a_settlement_that_nobody_waits_for_is_part_of_the_commit_behind_it(
+    client: TransactionClient, namespace: LocalNamespace, queue: str
+) -> None:
+    client.send(client.opened(queue), _message("m"))
+    receiver = client.receiver(queue, credit=1)
+    assert isinstance(receiver, ReceivingLink)
+    arrived = client._next(TransferArrived, link=receiver)
+    transaction = client.declare()
+    receiver.settle(arrived.delivery_id, arrived.delivery_id, TransactionalState(transaction, ACCEPTED), settled=True)
+    assert client.discharge(transaction) == ACCEPTED
+    assert found(namespace, queue) == []
+
+
+def test_transactions_that_hold_too_much_are_refused_more_and_the_connection_stays() -> None:
+    limits = {"held_bytes": 4 * 1024 * 1024, "message_bytes_max": 256 * 1024}
+    with LocalNamespace(key=KEY, queues=["orders"], limits=limits) as small, TransactionClient(small) as client:
+        transaction, link = client.declare(), client.opened("orders")
+        payload = sections.encode_message(properties={PropertyField.MESSAGE_ID: "m"}, data=bytes(200_000))
+        event: Any = None
+        for number in range(30):
+            link.send(payload, tag=number.to_bytes(4, "big"), transaction=transaction)
+            event = client._next(DispositionArrived, Detached, link=link)
+            if isinstance(event, Detached):
+                break
+        assert isinstance(event, Detached)
+        assert event.error is not None
+        assert event.error.condition == "amqp:resource-limit-exceeded"
+        assert client.discharge(transaction) == ACCEPTED
+        assert "m" in found(small, "orders"), "what was taken is committed"

@@ -43,6 +43,8 @@ TRANSACTIONS_MAX = 1_000
 """Of one connection, at the same time."""
 TRANSACTION_COST, WORK_COST = 1_024, 512
 """What a transaction, and a message or settlement in it, takes in memory, beside the payload."""
+ROOM_KEPT = 4
+"""One part in so many of a connection's memory is not for transactions, or what comes next would end the connection."""
 CONTROL_ELEMENTS = 100
 
 
@@ -213,7 +215,7 @@ class TransactionBook:
         """The transaction, with this much more in it; raises `UnknownTransaction`, or `QuotaExceeded`."""
         transaction = self.find(txn_id)
         account, cost = transaction.link.session.connection.account, size + WORK_COST * count
-        if account.room < cost:
+        if account.room - cost < account.limit // ROOM_KEPT:
             raise QuotaExceeded("the transactions of this connection hold too much already: commit some first")
         account.charge(cost)
         transaction.held_bytes += cost
