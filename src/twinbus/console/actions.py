@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twinbus import control_client
+from twinbus.client.inspection.duplicate_window import duplicate_window_s
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.messages.browser import MessagePage, find_messages
 from twinbus.messages.changes import (
     CHANGED_MAX,
-    CountedMessages,
+    CountedChoice,
     MessageChanges,
     count_messages,
     dead_letter,
@@ -194,8 +195,13 @@ class ConsoleActions:
         if not place.is_dead_letters:
             raise OptionsError("only dead letters are resubmitted")
 
+        window_s: float | None = None
+        if into is None:
+            namespace = self._pair.side(_side(arguments))
+            window_s = await asyncio.to_thread(duplicate_window_s, namespace, place.entity, self._pair.attempt_s)
+
         def act(connection: NamespaceConnection) -> Awaitable[MessageChanges]:
-            return resubmit(connection, place, choice, to=into)
+            return resubmit(connection, place, choice, to=into, window_s=window_s)
 
         return _changed(await self._with(arguments, act), "resubmitted")
 
@@ -222,7 +228,7 @@ class ConsoleActions:
         newest = frozenset([int(each) for each in _list(arguments, "newest") if _is_number_text(each)])
         if count is None or not 0 < count <= CHANGED_MAX or not newest:
             raise OptionsError("count the messages first: a purge removes what was counted")
-        counted = CountedMessages(count, True, newest)
+        counted = CountedChoice(count, True, newest)
         return _changed(
             await self._with(arguments, lambda connection: purge(connection, place, choice, counted)), "removed"
         )

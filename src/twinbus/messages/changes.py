@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
+from time import time
 from typing import NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
-from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.errors import DecodeError, EnvelopeError, TwinbusError
 from twinbus.messages.browsed_message import BrowsedMessage, BrowsedState
 from twinbus.messages.browser import find_messages
 from twinbus.messages.choice import MessageChoice, newest_of
@@ -19,7 +20,7 @@ from twinbus.messages.place import MessagePlace
 from twinbus.pairing.envelope import forward_envelope
 from twinbus.pairing.failure import FailureKind
 from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
-from twinbus.transport.annotations import sequence_of
+from twinbus.transport.annotations import enqueued_ms, sequence_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.locked_search import LockedSearch, dead_lettered
@@ -44,7 +45,7 @@ class MessageChanges:
     """False: there are more than one call changes."""
 
 
-class CountedMessages(NamedTuple):
+class CountedChoice(NamedTuple):
     """What one call would change."""
 
     number: int
@@ -55,20 +56,36 @@ class CountedMessages(NamedTuple):
 
 
 Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
-"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if it stays."""
+"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError`, `DecodeError` or `WouldBeDropped` if it
+stays.
+"""
+
+
+class WouldBeDropped(TwinbusError):
+    """The entity has seen the id of this message: it would accept it, and drop it as a duplicate."""
 
 
 async def resubmit(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, to: str | None = None
+    connection: NamespaceConnection,
+    place: MessagePlace,
+    choice: MessageChoice,
+    *,
+    to: str | None = None,
+    window_s: float | None = None,
+    wall_clock: Callable[[], float] = time,
 ) -> MessageChanges:
     """Send the chosen messages to `to`, by default to the queue or topic they were dead-lettered from.
 
     Each keeps its id and its properties, without the reason why it was dead-lettered; its time to live begins anew. A
     message is stored there before it is taken away here: if this is interrupted it may be there twice, never nowhere.
+
+    `window_s`: how long the target of its own messages remembers their ids. One whose id it may still know stays.
     """
     sender, target = AskedOnceSender(connection, connection.attempt_s), to or place.entity
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+        if window_s is not None:
+            _check_forgotten(transfer.payload, target, window_s, wall_clock())
         await sender.send(target, _as_new(transfer.payload))
         await search.complete(transfer)
 
@@ -88,7 +105,7 @@ async def dead_letter(
 
 
 async def purge(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, counted: CountedMessages
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, counted: CountedChoice
 ) -> MessageChanges:
     """Remove those of the chosen messages for good that were counted: what came later was not agreed to."""
 
@@ -101,6 +118,16 @@ async def purge(
     changes = await _change(connection, place, there, act, at_once=True, most=counted.number)
     changes.is_all = changes.is_all or counted.is_all  # what is beyond was not asked for
     return changes
+
+
+def _check_forgotten(encoded: bytes, target: str, window_s: float, now_s: float) -> None:
+    stored_ms = enqueued_ms(encoded)
+    left_s = window_s if stored_ms is None else window_s - (now_s - stored_ms / 1000)
+    if left_s > 0:
+        raise WouldBeDropped(
+            f"{target} has duplicate detection, and would drop it as a duplicate of itself for another "
+            f"{left_s:,.0f} s: send it to another entity, or wait"
+        )
 
 
 def _as_new(encoded: bytes) -> bytes:
@@ -157,7 +184,7 @@ async def _run(
         sequence = sequence_of(transfer.payload)
         try:
             await act(search, transfer)
-        except (ConnectionFailed, EnvelopeError, DecodeError) as error:
+        except (ConnectionFailed, EnvelopeError, DecodeError, WouldBeDropped) as error:
             changes.kept[sequence] = str(error)
             return False
         changes.done.append(sequence)
@@ -166,9 +193,7 @@ async def _run(
     changes.kept |= await search.run(chosen, take, session_id=session_id, at_once=at_once)
 
 
-async def count_messages(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice
-) -> CountedMessages:
+async def count_messages(connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice) -> CountedChoice:
     """How many messages one call would change."""
     found = await find_messages(connection, place, choice, most=CHANGED_MAX, scanned_max=CHANGED_MAX, keeps_bytes=False)
-    return CountedMessages(len(found.messages), found.is_all, newest_of([each.sequence for each in found.messages]))
+    return CountedChoice(len(found.messages), found.is_all, newest_of([each.sequence for each in found.messages]))

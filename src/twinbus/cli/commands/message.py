@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.messages.browsed_message import BrowsedMessage
     from twinbus.messages.browser import MessagePage
-    from twinbus.messages.changes import CountedMessages, MessageChanges
+    from twinbus.messages.changes import CountedChoice, MessageChanges
     from twinbus.messages.choice import MessageChoice
     from twinbus.messages.place import MessagePlace
     from twinbus.transport.connection import NamespaceConnection
@@ -166,7 +166,8 @@ def resubmit_messages(
 
     Each is stored there before it leaves the dead-letter queue: if this is interrupted, a message may be there twice,
     never nowhere. It keeps its id and its properties; its time to live begins anew. What goes to a topic reaches all of
-    its subscriptions.
+    its subscriptions. An entity with duplicate detection would drop what it has seen: such a message stays until the
+    entity has forgotten its id, if the credential may read the settings (Manage).
 
     For a backlog queue on the secondary, messages in quarantine are sent home to the primary, as `twinbus syphon
     quarantine redrive` does.
@@ -187,13 +188,17 @@ def resubmit_messages(
             raise OptionsError("--into is not for the quarantine: its messages go to the entities that they are for")
         result = _redrive(namespaces, backlog, index, choice, timeout)
     else:
+        from twinbus.client.inspection.duplicate_window import duplicate_window_s
+
+        namespace = where.namespace(namespaces)
+        window_s = duplicate_window_s(namespace, place.entity, timeout_s(timeout)) if into is None else None
 
         async def act(connection: NamespaceConnection) -> MessageChanges:
             from twinbus.messages.changes import resubmit
 
-            return await resubmit(connection, place, choice, to=into)
+            return await resubmit(connection, place, choice, to=into, window_s=window_s)
 
-        result = _do(where.namespace(namespaces), timeout, "resubmitting", act)
+        result = _do(namespace, timeout, "resubmitting", act)
     _show_changes(result, numbers, "resubmitted", as_json=as_json)
 
 
@@ -261,7 +266,7 @@ def purge_messages(
         raise OptionsError("purge removes messages for good: say --yes where nobody can be asked")
     namespace = where.namespace(namespaces)
 
-    async def count(connection: NamespaceConnection) -> CountedMessages:
+    async def count(connection: NamespaceConnection) -> CountedChoice:
         from twinbus.messages.changes import count_messages
 
         return await count_messages(connection, place, choice)
