@@ -105,6 +105,7 @@ def test_wrong_arguments_are_said_and_a_large_request_is_refused(console: Crowd)
         assert do("nothing")[0] == 400
         assert do("message.purge", side="primary", entity="orders") == (400, "say which messages, or all of them")
         assert do("message.purge", side="primary", entity="orders", all=True)[0] == 400, "without a count"
+        assert do("message.purge", side="primary", entity="orders", all=True, count=1)[0] == 400, "of what was there"
         assert do("message.purge", side="primary", entity="orders/$management", all=True, count=1)[0] == 400
         assert do("message.resubmit", side="elsewhere", entity="orders", all=True, dead_letters=True)[0] == 400
         assert do("quarantine.discard", numbers=[])[0] == 400

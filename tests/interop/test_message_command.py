@@ -143,6 +143,26 @@ def test_a_purge_removes_what_was_counted_and_asks_first(
     assert ids_in(bus, "orders") == []
 
 
+def test_a_purge_spares_what_came_after_the_question_even_if_what_was_counted_is_gone(
+    bus: LocalNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_command, "can_ask", lambda: True)
+
+    def think(_question: str) -> bool:
+        with (
+            ServiceBusClient.from_connection_string(bus.connection_string) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            for received in receiver.receive_messages(3, max_wait_time=10):
+                receiver.complete_message(received)
+        put(bus, "orders", [order(number) for number in range(6, 10)])
+        return True
+
+    monkeypatch.setattr(output, "confirm", think)
+    assert message("purge", "orders", "--all") == 0
+    assert ids_in(bus, "orders") == ["m6", "m7", "m8", "m9"]
+
+
 @pytest.mark.parametrize("command", [["resubmit"], ["purge", "--yes"], ["dead-letter", "--why", "Poison"]])
 def test_nothing_is_changed_because_something_was_left_out(
     bus: LocalNamespace, capsys: pytest.CaptureFixture[str], command: list[str]
@@ -184,3 +204,40 @@ def test_messages_of_a_queue_with_sessions_are_found_and_changed(
 def test_a_node_of_the_service_is_no_place_of_messages(bus: LocalNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     assert message("peek", "orders/$management") == 2
     assert message("peek", "nowhere") == 1
+
+
+def test_a_message_that_its_queue_would_take_for_a_duplicate_stays_a_dead_letter(
+    bus: LocalNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bus.create_queue("once", requires_duplicate_detection=True)
+    put(bus, "once", [order(1)])
+    assert message("dead-letter", "once", "--all", "--why", "Poison") == 0
+    capsys.readouterr()
+    assert message("resubmit", "once", "--all", "--json") == 3
+    (result,) = said(capsys)
+    assert "duplicate" in result["kept"]["1"]
+    assert ids_in(bus, "once", ServiceBusSubQueue.DEAD_LETTER) == ["m1"]
+    assert message("resubmit", "once", "--all", "--into", "orders") == 0
+    assert ids_in(bus, "orders")[-1] == "m1"
+
+
+def test_without_the_right_to_read_settings_dead_letters_are_sent_again_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with LocalNamespace(queues=["orders"], rules=["app:Send+Listen"]) as namespace:
+        monkeypatch.setenv("TWINBUS_PRIMARY", namespace.connection_string_for("app"))
+        put(namespace, "orders", [order(1)])
+        assert message("dead-letter", "orders", "--all", "--why", "Poison") == 0
+        assert message("resubmit", "orders", "--all") == 0
+        assert ids_in(namespace, "orders") == ["m1"]
+
+
+def test_while_settings_cannot_be_read_nothing_is_risked(
+    bus: LocalNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message("dead-letter", "orders", "2", "--why", "Poison") == 0
+    bus.faults.add("no-manage", entities=["orders"])
+    assert message("resubmit", "orders", "--all") == 1
+    assert "it cannot be read whether orders would drop messages as duplicates" in capsys.readouterr().err
+    bus.faults.clear()
+    assert ids_in(bus, "orders", ServiceBusSubQueue.DEAD_LETTER) == ["m2"]

@@ -212,3 +212,67 @@ def test_a_settlement_in_a_transaction_that_is_unknown_is_rejected(
     receiver.settle(arrived.delivery_id, arrived.delivery_id, state, settled=False)
     assert isinstance(client._next(DispositionArrived, link=receiver).outcome, Rejected)
     assert found(namespace, queue) == ["m"]
+
+
+def test_a_transaction_that_a_delayed_fault_refuses_twice_gives_its_memory_back_once(
+    client: TransactionClient, namespace: LocalNamespace, queue: str
+) -> None:
+    transaction, link = client.declare(), client.opened(queue)
+    client.send_in(link, "a", transaction)
+    namespace.faults.add("refuse", entities=[queue], condition="com.contoso:on-strike")
+    namespace.faults.add("slow", entities=[queue], delay_ms=300)
+    for tag in (b"1", b"2"):
+        client.coordinator.send(_value(Discharge(transaction)), tag=tag)
+    outcomes = [client._next(DispositionArrived, link=client.coordinator).outcome for _ in range(2)]
+    namespace.faults.clear()
+    assert [each.error.condition for each in outcomes if isinstance(each, Rejected) and each.error] == [
+        "amqp:transaction:unknown-id",
+        "com.contoso:on-strike",
+    ]
+
+
+def test_a_refusal_that_comes_late_is_told_at_a_commit_that_did_not_wait_for_it(
+    client: TransactionClient, namespace: LocalNamespace, queue: str
+) -> None:
+    transaction, link = client.declare(), client.opened(queue)
+    other = client.opened(queue)
+    assert client.send_in(other, "a", transaction) == transaction
+    namespace.faults.add("refuse", entities=[queue], condition="com.contoso:on-strike")
+    namespace.faults.add("slow", entities=[queue], delay_ms=500)
+    client.send_in(link, "b", transaction, settled=True)
+    assert client.hears_nothing(Detached, 0.1)
+    namespace.faults.clear()
+    outcome = client.discharge(transaction)
+    assert isinstance(outcome, Rejected)
+    assert found(namespace, queue) == []
+
+
+def test_a_settlement_that_nobody_waits_for_is_part_of_the_commit_behind_it(
+    client: TransactionClient, namespace: LocalNamespace, queue: str
+) -> None:
+    client.send(client.opened(queue), _message("m"))
+    receiver = client.receiver(queue, credit=1)
+    assert isinstance(receiver, ReceivingLink)
+    arrived = client._next(TransferArrived, link=receiver)
+    transaction = client.declare()
+    receiver.settle(arrived.delivery_id, arrived.delivery_id, TransactionalState(transaction, ACCEPTED), settled=True)
+    assert client.discharge(transaction) == ACCEPTED
+    assert found(namespace, queue) == []
+
+
+def test_transactions_that_hold_too_much_are_refused_more_and_the_connection_stays() -> None:
+    limits = {"held_bytes": 4 * 1024 * 1024, "message_bytes_max": 256 * 1024}
+    with LocalNamespace(key=KEY, queues=["orders"], limits=limits) as small, TransactionClient(small) as client:
+        transaction, link = client.declare(), client.opened("orders")
+        payload = sections.encode_message(properties={PropertyField.MESSAGE_ID: "m"}, data=bytes(200_000))
+        event: Any = None
+        for number in range(30):
+            link.send(payload, tag=number.to_bytes(4, "big"), transaction=transaction)
+            event = client._next(DispositionArrived, Detached, link=link)
+            if isinstance(event, Detached):
+                break
+        assert isinstance(event, Detached)
+        assert event.error is not None
+        assert event.error.condition == "amqp:resource-limit-exceeded"
+        assert client.discharge(transaction) == ACCEPTED
+        assert "m" in found(small, "orders"), "what was taken is committed"

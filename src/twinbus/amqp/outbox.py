@@ -5,7 +5,7 @@ from __future__ import annotations
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.frame_codec import disposition_frame
 from twinbus.amqp.frames import frame
-from twinbus.amqp.outcomes import DeliveryState
+from twinbus.amqp.outcomes import DeliveryState, TransactionalState
 from twinbus.amqp.performatives import LinkRole, Performative
 
 
@@ -54,6 +54,8 @@ class Outbox:
         self._write_disposition()
         self._channel, self._role, self._first, self._last = channel, role, first, last
         self._outcome, self._settled, self._has_disposition = outcome, settled, True
+        if isinstance(outcome, TransactionalState):
+            self._write_disposition()  # the transfer that ends the transaction must not overtake it
 
     def take(self) -> bytes:
         """Take everything that may be sent now."""

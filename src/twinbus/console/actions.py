@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twinbus import control_client
+from twinbus.client.inspection.duplicate_window import duplicate_window_s
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.messages.browser import MessagePage, find_messages
-from twinbus.messages.changes import MessageChanges, count_messages, dead_letter, purge, resubmit
+from twinbus.messages.changes import (
+    CHANGED_MAX,
+    CountedChoice,
+    MessageChanges,
+    count_messages,
+    dead_letter,
+    purge,
+    resubmit,
+)
 from twinbus.messages.choice import MessageChoice, parse_property
 from twinbus.messages.place import MessagePlace
 from twinbus.syphon.control import KEEP, PaceChange, choose, pause, resume, running_syphons, set_pace
@@ -147,7 +156,7 @@ class ConsoleActions:
         """A page of messages: facts only, without bodies."""
         place, choice = _place(arguments), _choice(arguments)
         first = _text(arguments, "from") or "1"
-        if not (first.isascii() and first.isdigit() and len(first) < NUMBER_DIGITS_MAX):
+        if not _is_number_text(first):
             raise OptionsError("from must be a sequence number")
 
         async def look(connection: NamespaceConnection) -> MessagePage:
@@ -174,8 +183,9 @@ class ConsoleActions:
     async def count(self, arguments: Arguments) -> Answer:
         """How many messages a purge would remove."""
         place, choice = _place(arguments), _choice(arguments)
-        number, is_all = await self._with(arguments, lambda connection: count_messages(connection, place, choice))
-        return {"count": number, "is_all": is_all}
+        found = await self._with(arguments, lambda connection: count_messages(connection, place, choice))
+        newest = sorted(map(str, found.newest))  # text: such numbers may be too large for a page's arithmetic
+        return {"count": found.number, "is_all": found.is_all, "newest": newest}
 
     async def _resubmit(self, arguments: Arguments) -> Answer:
         place, choice = _place(arguments), _some(arguments)
@@ -185,8 +195,13 @@ class ConsoleActions:
         if not place.is_dead_letters:
             raise OptionsError("only dead letters are resubmitted")
 
+        window_s: float | None = None
+        if into is None:
+            namespace = self._pair.side(_side(arguments))
+            window_s = await asyncio.to_thread(duplicate_window_s, namespace, place.entity, self._pair.attempt_s)
+
         def act(connection: NamespaceConnection) -> Awaitable[MessageChanges]:
-            return resubmit(connection, place, choice, to=into)
+            return resubmit(connection, place, choice, to=into, window_s=window_s)
 
         return _changed(await self._with(arguments, act), "resubmitted")
 
@@ -206,14 +221,16 @@ class ConsoleActions:
         )
 
     async def _purge(self, arguments: Arguments) -> Answer:
-        """Only as many as were agreed to."""
+        """Only what was counted."""
         place, choice, count = _place(arguments), _choice(arguments), _whole(arguments, "count")
         if choice.is_everything and arguments.get("all") is not True:
             raise OptionsError("say which messages, or all of them")
-        if count is None or not 0 < count <= 100_000:
-            raise OptionsError("count the messages first: a purge removes as many as were counted")
+        newest = frozenset([int(each) for each in _list(arguments, "newest") if _is_number_text(each)])
+        if count is None or not 0 < count <= CHANGED_MAX or not newest:
+            raise OptionsError("count the messages first: a purge removes what was counted")
+        counted = CountedChoice(count, True, newest)
         return _changed(
-            await self._with(arguments, lambda connection: purge(connection, place, choice, most=count)), "removed"
+            await self._with(arguments, lambda connection: purge(connection, place, choice, counted)), "removed"
         )
 
     async def _with(self, arguments: Arguments, act: Callable[[NamespaceConnection], Awaitable[Result]]) -> Result:
@@ -252,6 +269,10 @@ def _whole(arguments: Arguments, name: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise OptionsError(f"{name} must be a whole number, or null")
     return value
+
+
+def _is_number_text(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < NUMBER_DIGITS_MAX
 
 
 def _list(arguments: Arguments, name: str) -> list[Any]:

@@ -6,19 +6,21 @@ Each message is locked, dealt with, and only then taken off its queue: whatever 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
-from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.errors import DecodeError, EnvelopeError, TwinbusError
 from twinbus.messages.browsed_message import BrowsedMessage, BrowsedState
 from twinbus.messages.browser import find_messages
-from twinbus.messages.choice import MessageChoice
+from twinbus.messages.choice import MessageChoice, newest_of
 from twinbus.messages.place import MessagePlace
 from twinbus.pairing.envelope import forward_envelope
 from twinbus.pairing.failure import FailureKind
 from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
-from twinbus.transport.annotations import sequence_of
+from twinbus.transport.annotations import enqueued_ms, sequence_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.locked_search import LockedSearch, dead_lettered
@@ -43,21 +45,47 @@ class MessageChanges:
     """False: there are more than one call changes."""
 
 
+class CountedChoice(NamedTuple):
+    """What one call would change."""
+
+    number: int
+    is_all: bool
+    """False: there are more than one call changes."""
+    newest: frozenset[int]
+    """See `MessageChoice`."""
+
+
 Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
-"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if it stays."""
+"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError`, `DecodeError` or `WouldBeDropped` if it
+stays.
+"""
+
+
+class WouldBeDropped(TwinbusError):
+    """The entity has seen the id of this message: it would accept it, and drop it as a duplicate."""
 
 
 async def resubmit(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, to: str | None = None
+    connection: NamespaceConnection,
+    place: MessagePlace,
+    choice: MessageChoice,
+    *,
+    to: str | None = None,
+    window_s: float | None = None,
+    wall_clock: Callable[[], float] = time,
 ) -> MessageChanges:
     """Send the chosen messages to `to`, by default to the queue or topic they were dead-lettered from.
 
     Each keeps its id and its properties, without the reason why it was dead-lettered; its time to live begins anew. A
     message is stored there before it is taken away here: if this is interrupted it may be there twice, never nowhere.
+
+    `window_s`: how long the target of its own messages remembers their ids. One whose id it may still know stays.
     """
     sender, target = AskedOnceSender(connection, connection.attempt_s), to or place.entity
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+        if window_s is not None:
+            _check_forgotten(transfer.payload, target, window_s, wall_clock())
         await sender.send(target, _as_new(transfer.payload))
         await search.complete(transfer)
 
@@ -77,16 +105,29 @@ async def dead_letter(
 
 
 async def purge(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, *, most: int = CHANGED_MAX
+    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice, counted: CountedChoice
 ) -> MessageChanges:
-    """Remove the chosen messages for good, the oldest first, and at most this many: as many as somebody agreed to."""
+    """Remove those of the chosen messages for good that were counted: what came later was not agreed to."""
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
         await search.complete(transfer)
 
-    changes = await _change(connection, place, choice, act, at_once=True, most=most)
-    changes.is_all = changes.is_all or most < CHANGED_MAX  # what is beyond was not asked for
+    if not counted.number:
+        return MessageChanges()
+    there = replace(choice, newest=counted.newest)
+    changes = await _change(connection, place, there, act, at_once=True, most=counted.number)
+    changes.is_all = changes.is_all or counted.is_all  # what is beyond was not asked for
     return changes
+
+
+def _check_forgotten(encoded: bytes, target: str, window_s: float, now_s: float) -> None:
+    stored_ms = enqueued_ms(encoded)
+    left_s = window_s if stored_ms is None else window_s - (now_s - stored_ms / 1000)
+    if left_s > 0:
+        raise WouldBeDropped(
+            f"{target} has duplicate detection, and would drop it as a duplicate of itself for another "
+            f"{left_s:,.0f} s: send it to another entity, or wait"
+        )
 
 
 def _as_new(encoded: bytes) -> bytes:
@@ -143,7 +184,7 @@ async def _run(
         sequence = sequence_of(transfer.payload)
         try:
             await act(search, transfer)
-        except (ConnectionFailed, EnvelopeError, DecodeError) as error:
+        except (ConnectionFailed, EnvelopeError, DecodeError, WouldBeDropped) as error:
             changes.kept[sequence] = str(error)
             return False
         changes.done.append(sequence)
@@ -152,9 +193,7 @@ async def _run(
     changes.kept |= await search.run(chosen, take, session_id=session_id, at_once=at_once)
 
 
-async def count_messages(
-    connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice
-) -> tuple[int, bool]:
-    """How many messages one call would change, and whether these are all."""
+async def count_messages(connection: NamespaceConnection, place: MessagePlace, choice: MessageChoice) -> CountedChoice:
+    """How many messages one call would change."""
     found = await find_messages(connection, place, choice, most=CHANGED_MAX, scanned_max=CHANGED_MAX, keeps_bytes=False)
-    return len(found.messages), found.is_all
+    return CountedChoice(len(found.messages), found.is_all, newest_of([each.sequence for each in found.messages]))

@@ -18,7 +18,7 @@ from twinbus.amqp.outcomes import ACCEPTED, Declared, Outcome, TransactionalStat
 from twinbus.amqp.performatives import Declare, Discharge
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ranges
-from twinbus.broker.faults.decisions import PROCEED, FaultDecision, Proceed
+from twinbus.broker.faults.decisions import PROCEED, FaultDecision, Ignore, Proceed, Refuse
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.connection_context import ConnectionContext
 from twinbus.broker.links.fault_gate import FaultGate
@@ -43,6 +43,8 @@ TRANSACTIONS_MAX = 1_000
 """Of one connection, at the same time."""
 TRANSACTION_COST, WORK_COST = 1_024, 512
 """What a transaction, and a message or settlement in it, takes in memory, beside the payload."""
+ROOM_KEPT = 4
+"""One part in so many of a connection's memory is not for transactions, or what comes next would end the connection."""
 CONTROL_ELEMENTS = 100
 
 
@@ -61,6 +63,10 @@ class OpenTransaction:
     """Deliveries that their receivers have not settled: those are settled if it is committed."""
     doom: NamespaceError | None = None
     """Something of it was refused, and the peer did not want to hear of that: it cannot be committed."""
+    undecided: int = 0
+    """Transfers and dispositions of which it is not known yet whether they are refused: its end waits for them."""
+    discharge: tuple[TransferArrived, bool] | None = None
+    """The end that waits, and whether it is a rollback; nothing more belongs to it from then on."""
 
     @property
     def id(self) -> bytes:
@@ -96,7 +102,11 @@ class TransactionBook:
             if isinstance(wanted, Declare):
                 self._declare(event, now_ms)
             else:
-                self._discharge(event, self.find(wanted.txn_id), now_ms, fails=wanted.fail)
+                transaction = self.find(wanted.txn_id)
+                if transaction.undecided and not wanted.fail:
+                    transaction.discharge = event, wanted.fail
+                else:
+                    self._discharge(event, transaction, now_ms, fails=wanted.fail)
         except TwinbusError as error:
             self._incoming.settle(event, rejection(error))
 
@@ -122,13 +132,16 @@ class TransactionBook:
 
     def find(self, txn_id: bytes) -> OpenTransaction:
         """Raises `UnknownTransaction` if it is not one of this connection, or has ended."""
-        found = self._open.get(int.from_bytes(txn_id, "big")) if len(txn_id) == 8 else None
-        if found is None:
+        found = self._of(txn_id)
+        if found is None or found.discharge is not None:
             raise UnknownTransaction(
                 "no transaction of this connection has this id: it has ended, was rolled back after two minutes, "
                 "or was declared elsewhere"
             )
         return found
+
+    def _of(self, txn_id: bytes | None) -> OpenTransaction | None:
+        return self._open.get(int.from_bytes(txn_id, "big")) if txn_id is not None and len(txn_id) == 8 else None
 
     def _discharge(self, event: TransferArrived, transaction: OpenTransaction, now_ms: int, *, fails: bool) -> None:
         if fails or transaction.doom is not None:
@@ -141,14 +154,10 @@ class TransactionBook:
             decision = self._faults.decide(*transaction.first, now_ms)
         if isinstance(decision, Proceed):
             self._commit(event, transaction, decision, now_ms)
-        else:
-            self._faults.apply(decision, now_ms, lambda: None, partial(self._refuse_commit, event, transaction, now_ms))
-
-    def _refuse_commit(
-        self, event: TransferArrived, transaction: OpenTransaction, now_ms: int, error: NamespaceError
-    ) -> None:
-        self._roll_back(transaction, now_ms)
-        self._incoming.settle(event, rejection(error))
+            return
+        if isinstance(decision, Refuse):
+            self._roll_back(transaction, now_ms)  # at once, though the answer may be late
+        self._faults.apply(decision, now_ms, lambda: None, lambda error: self._incoming.settle(event, rejection(error)))
 
     def _commit(self, event: TransferArrived, transaction: OpenTransaction, decision: Proceed, now_ms: int) -> None:
         del self._open[transaction.number]  # from now on nothing more belongs to it
@@ -187,6 +196,9 @@ class TransactionBook:
         transaction = self._open.get(number)
         if transaction is not None:
             self._forget(transaction)
+            if transaction.discharge is not None:
+                error = TransactionRolledBack("the transaction is rolled back, its time was over before its end")
+                self._incoming.settle(transaction.discharge[0], rejection(error))
 
     def link_lost(self, link: Link, now_ms: int) -> None:
         """A coordinator link is gone, and with it what was declared on it."""
@@ -203,7 +215,7 @@ class TransactionBook:
         """The transaction, with this much more in it; raises `UnknownTransaction`, or `QuotaExceeded`."""
         transaction = self.find(txn_id)
         account, cost = transaction.link.session.connection.account, size + WORK_COST * count
-        if account.room < cost:
+        if account.room - cost < account.limit // ROOM_KEPT:
             raise QuotaExceeded("the transactions of this connection hold too much already: commit some first")
         account.charge(cost)
         transaction.held_bytes += cost
@@ -213,9 +225,12 @@ class TransactionBook:
     def send(self, event: TransferArrived, role: SenderRole, now_ms: int) -> None:
         """Send messages if their transaction is committed."""
         assert event.transaction is not None
+        self._begin_work(event.transaction)
         decision = self._faults.decide(Operation.SEND, role.path, now_ms)
         refuse = partial(self._refuse_send, event)
         if not isinstance(decision, Proceed):
+            if isinstance(decision, Ignore):
+                self._end_work(event.transaction)
             self._faults.apply(decision, now_ms, lambda: None, refuse)
             return
         try:
@@ -244,6 +259,7 @@ class TransactionBook:
         if isinstance(reply, Refused):
             self._refuse_send(event, reply.error)
             return
+        self._end_work(event.transaction)
         transaction.message_bytes += len(event.payload)
         transaction.messages += len(arrivals)
         self._context.meter.count_sends(role.entity, arrivals)
@@ -259,12 +275,28 @@ class TransactionBook:
         """Detach the link, as the service does: the Java client takes a rejection in a transaction for a success."""
         if event.settled:
             self._doom(event.transaction, error)
+        self._end_work(event.transaction)
         event.link.detach(amqp_error(error))
         self._flush_later()
 
+    def _begin_work(self, txn_id: bytes) -> None:
+        transaction = self._of(txn_id)
+        if transaction is not None:
+            transaction.undecided += 1
+
+    def _end_work(self, txn_id: bytes | None) -> None:
+        """It is known now whether a transfer or a disposition belongs to the transaction; its end may wait for that."""
+        transaction = self._of(txn_id)
+        if transaction is None:
+            return
+        transaction.undecided -= 1
+        if not transaction.undecided and transaction.discharge is not None:
+            event, fails = transaction.discharge
+            self._discharge(event, transaction, self._context.clock(), fails=fails)
+
     def _doom(self, txn_id: bytes | None, error: TwinbusError) -> None:
         """The peer does not hear of an error, so the rest must not be committed without it."""
-        transaction = self._open.get(int.from_bytes(txn_id or b"", "big"))
+        transaction = self._of(txn_id)
         if transaction is not None and transaction.doom is None:
             text = f"the transaction is rolled back, something of it was refused: {error}"
             transaction.doom = TransactionRolledBack(text)
@@ -274,10 +306,14 @@ class TransactionBook:
         outcome = outcome_of(event.outcome, is_final=event.settled)
         if outcome is None:
             return
+        assert event.transaction is not None
+        self._begin_work(event.transaction)
         decision = self._faults.decide(Operation.SETTLE, role.path, now_ms)
         if isinstance(decision, Proceed):
             self._settle(event, link, role, outcome, decision.delay_ms, now_ms)
         else:
+            if isinstance(decision, Ignore):
+                self._end_work(event.transaction)
             self._faults.apply(decision, now_ms, lambda: None, partial(self._refuse_settlement, event, link))
 
     def _settle(
@@ -299,6 +335,10 @@ class TransactionBook:
         self._context.meter.count(Metered.SETTLE, role.entity, operations=len(tokens))
 
         def settled(reply: Settled | Refused) -> None:
+            if event.settled:
+                for error in (reply.error,) if isinstance(reply, Refused) else reply.failures.values():
+                    self._doom(event.transaction, error)
+            self._end_work(event.transaction)
             answer = partial(self._settled, event, link, transaction, reply)
             self._faults.call_later(delay_ms, now_ms, answer)
 
@@ -308,13 +348,10 @@ class TransactionBook:
         self, event: DispositionArrived, link: SendingLink, transaction: OpenTransaction, reply: Settled | Refused
     ) -> None:
         if isinstance(reply, Refused):
-            self._refuse_settlement(event, link, reply.error)
+            self._reject_settlement(event, link, reply.error)
             return
         yes, failures = confirmation_of(event.outcome), reply.failures
         taken = [delivery_id for delivery_id, token in event.deliveries if token not in failures]
-        for error in failures.values():
-            if event.settled:
-                self._doom(event.transaction, error)
         if event.settled or not link.attached:
             return
         for first, last in ranges(taken):
@@ -332,7 +369,11 @@ class TransactionBook:
     def _refuse_settlement(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:
         if event.settled:
             self._doom(event.transaction, error)
-        elif link.attached:
+        self._end_work(event.transaction)
+        self._reject_settlement(event, link, error)
+
+    def _reject_settlement(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:
+        if not event.settled and link.attached:
             for delivery_id, _ in event.deliveries:
                 link.settle(delivery_id, delivery_id, rejection(error))
             self._flush_later()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.messages.browsed_message import BrowsedMessage
     from twinbus.messages.browser import MessagePage
-    from twinbus.messages.changes import MessageChanges
+    from twinbus.messages.changes import CountedChoice, MessageChanges
     from twinbus.messages.choice import MessageChoice
     from twinbus.messages.place import MessagePlace
     from twinbus.transport.connection import NamespaceConnection
@@ -166,7 +166,8 @@ def resubmit_messages(
 
     Each is stored there before it leaves the dead-letter queue: if this is interrupted, a message may be there twice,
     never nowhere. It keeps its id and its properties; its time to live begins anew. What goes to a topic reaches all of
-    its subscriptions.
+    its subscriptions. An entity with duplicate detection would drop what it has seen: such a message stays until the
+    entity has forgotten its id, if the credential may read the settings (Manage).
 
     For a backlog queue on the secondary, messages in quarantine are sent home to the primary, as `twinbus syphon
     quarantine redrive` does.
@@ -187,13 +188,17 @@ def resubmit_messages(
             raise OptionsError("--into is not for the quarantine: its messages go to the entities that they are for")
         result = _redrive(namespaces, backlog, index, choice, timeout)
     else:
+        from twinbus.client.inspection.duplicate_window import duplicate_window_s
+
+        namespace = where.namespace(namespaces)
+        window_s = duplicate_window_s(namespace, place.entity, timeout_s(timeout)) if into is None else None
 
         async def act(connection: NamespaceConnection) -> MessageChanges:
             from twinbus.messages.changes import resubmit
 
-            return await resubmit(connection, place, choice, to=into)
+            return await resubmit(connection, place, choice, to=into, window_s=window_s)
 
-        result = _do(where.namespace(namespaces), timeout, "resubmitting", act)
+        result = _do(namespace, timeout, "resubmitting", act)
     _show_changes(result, numbers, "resubmitted", as_json=as_json)
 
 
@@ -246,8 +251,8 @@ def purge_messages(
 ) -> None:
     """Remove messages for good, after counting them and a question.
 
-    Only as many as were counted, the oldest first: what comes after the question stays. At most 100,000 at a time. Ends
-    with 3 if one of them stayed, or if the answer was no.
+    Only what was counted: what comes after the question stays. At most 100,000 at a time. Ends with 3 if one of them
+    stayed, or if the answer was no.
 
     \b
     Examples:
@@ -261,21 +266,21 @@ def purge_messages(
         raise OptionsError("purge removes messages for good: say --yes where nobody can be asked")
     namespace = where.namespace(namespaces)
 
-    async def count(connection: NamespaceConnection) -> tuple[int, bool]:
+    async def count(connection: NamespaceConnection) -> CountedChoice:
         from twinbus.messages.changes import count_messages
 
         return await count_messages(connection, place, choice)
 
-    found, is_all = _do(namespace, timeout, "counting", count)
-    if found and not yes:
-        number = f"{found:,} {'message' if found == 1 else 'messages'}"
-        more = "" if is_all else " There are more: this is as many as one purge removes."
+    found = _do(namespace, timeout, "counting", count)
+    if found.number and not yes:
+        number = f"{found.number:,} {'message' if found.number == 1 else 'messages'}"
+        more = "" if found.is_all else " There are more: this is as many as one purge removes."
         confirm_or_exit(f"Remove {number} from {place} for good?{more}", "nothing was removed")
 
     async def act(connection: NamespaceConnection) -> MessageChanges:
-        from twinbus.messages.changes import MessageChanges, purge
+        from twinbus.messages.changes import purge
 
-        return await purge(connection, place, choice, most=found) if found else MessageChanges()
+        return await purge(connection, place, choice, found)
 
     _show_changes(_do(namespace, timeout, "removing", act), numbers, "removed", as_json=as_json)
 

@@ -141,7 +141,7 @@ async function purge() {
       command: () => commandOf("purge", [dead_letters ? "--dead-letters" : "", ...(chosen.size ? [] : options), isAll ? "--all" : ""].filter(Boolean).join(" "), numbers()),
       button: `Remove ${count(said.count)}`, isDanger: true, typed: String(said.count),
     });
-    if (values) await finish("message.purge", { ...wanted, ...(isAll ? { all: true } : {}), count: said.count });
+    if (values) await finish("message.purge", { ...wanted, ...(isAll ? { all: true } : {}), count: said.count, newest: said.newest });
   } catch (error) {
     toast(error.message, true);
   }
