@@ -15,11 +15,11 @@ export const allowChanges = (may) => { mayChange = may; offer(); };
 
 const table = new KeyedTable(document.getElementById("message-table"), {
   caption: "Messages",
-  empty: "Nothing was looked for yet.",
-  order: (a, b) => a.sequence_number - b.sequence_number,
+  empty: "Nothing is there.", unknown: "Nothing was looked for yet.",
+  order: (a, b) => a.sequence_number.length - b.sequence_number.length, // digits of any number: the table compares them
   columns: [
     { label: "Choose", cell: (row, key) => box(row, key) },
-    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "quiet", data: { act: "show" }, text: String(row.sequence_number), "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
+    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "quiet", data: { act: "show" }, text: row.sequence_number, "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
     { label: "Message id", kind: "name", cell: (row) => row.message_id ?? "-" },
     { label: "Session", cell: (row) => row.session_id ?? "" },
     { label: "Stored", cell: (row) => (row.enqueued_ms === null ? "?" : `${length(serverNow() - row.enqueued_ms / 1000)} ago`) },
@@ -48,10 +48,10 @@ async function look(from = null) {
   place = wanted;
   found.textContent = "Looking ...";
   try {
-    const said = await ask(`api/messages?${new URLSearchParams({ ...wanted, ...(from === null ? {} : { from: String(from) }) })}`);
-    for (const each of said.messages) rows = { ...rows, [each.sequence_number]: each };
+    const said = await ask(`api/messages?${new URLSearchParams({ ...wanted, ...(from === null ? {} : { from }) })}`);
+    for (const each of said.messages) rows[each.sequence_number] = each;
     next = said.next;
-    table.empty.textContent = said.scanned ? `None of ${count(said.scanned)} messages fits.` : "Nothing is there.";
+    table.texts.empty = said.scanned ? `None of ${count(said.scanned)} messages fits.` : "Nothing is there.";
     const more = next !== null ? " There are more." : said.sessions_left_out ? " There are more sessions: name one." : "";
     found.textContent = `${counted(Object.keys(rows).length, "message")} shown, ${count(said.scanned)} looked at.${more}`;
   } catch (error) {
@@ -102,7 +102,7 @@ function offer() {
   actions.replaceChildren(...buttons);
 }
 
-const numbers = () => [...chosen].map(Number);
+const numbers = () => [...chosen];
 
 async function resubmit() {
   const values = await confirm({

@@ -5,6 +5,7 @@ import { KeyedTable } from "./tables.js";
 import { draw } from "./plots.js";
 import { act, ask, confirm, quoted, setProof, toast } from "./dialogs.js";
 import { allowChanges, browse, setEntityNames } from "./browser.js";
+import { showToken, takeToken } from "./token.js";
 
 const SILENT_MS = 10000;
 const ROWS = new Set(["entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events", "history"]);
@@ -173,7 +174,7 @@ const works = (given) => {
 };
 const sayers = (row) => {
   const all = row.failed_over + row.suspect + row.healthy;
-  if (!all) return el("span", { class: "unsure", text: state.fleet?.has_board === false ? "no board" : "-" });
+  if (!all) return state.fleet?.has_board === false ? "" : el("span", { class: "unsure", text: "-" });
   const some = [row.failed_over ? `${row.failed_over} failed over` : "", row.suspect ? `${row.suspect} suspect` : ""].filter(Boolean).join(", ");
   return el("span", { title: row.who.map((each) => `${each.process}: ${each.state}`).join("\n"), text: some ? `${some}, of ${all}` : `${all} healthy` });
 };
@@ -184,7 +185,7 @@ const tables = {
     columns: [
       { label: "Name", kind: "name", cell: (row) => el("a", { href: "#messages", data: { act: "browse" }, text: row.name, on: { click: (event) => { event.preventDefault(); browse({ side: "primary", entity: row.name }); } } }) },
       { label: "State", cell: (row) => chip(row.state) },
-      { label: "Since", cell: (row) => (row.since ? [`${moment(row.since)}, `, ticking(row.since)] : "") },
+      { label: "Since", kind: "when", cell: (row) => (row.since ? [`${moment(row.since)}, `, ticking(row.since)] : "") },
       { label: "Send", cell: (row) => works(row.sending) },
       { label: "Receive", cell: (row) => works(row.receiving) },
       { label: "Manage", cell: (row) => works(row.managing) },
@@ -260,7 +261,7 @@ function drawEntities() {
   const ill = all.filter((row) => !["healthy", "unknown"].includes(row.state)).length;
   const why = state.unlisted?.why ? ` There may be more: ${state.unlisted.why}.` : "";
   part("entities", ".summary").textContent = all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "";
-  tables.entities.show(rows);
+  tables.entities.show(state.entities);
   setEntityNames(names.sort());
 }
 
@@ -272,14 +273,14 @@ function drawBacklog() {
   if (backlog.unlisted) facts_.push(`settings and sizes are unknown: ${backlog.unlisted}`);
   if (backlog.doubt) facts_.push(backlog.doubt);
   part("backlog", ".summary").textContent = facts_.join("; ");
-  tables.queues.show(state.queues ?? {});
+  tables.queues.show(state.queues);
 }
 
 function drawProcesses() {
   const fleet = state.fleet ?? {};
   const text = fleet.has_board === false ? "There is no board: processes report only if they have board=True, or --board." : fleet.problem ? `Not known as a whole: ${fleet.problem}.` : fleet.reporting !== undefined ? `${count(fleet.reporting)} report, ${count(fleet.silent)} have gone silent${fleet.left_out ? `, ${count(fleet.left_out)} more are not shown` : ""}.` : "";
   part("processes", ".summary").textContent = text;
-  tables.processes.show(state.processes ?? {});
+  tables.processes.show(state.processes);
 }
 
 // --- quarantine ---
@@ -295,7 +296,7 @@ function drawQuarantine() {
   const rows = state.quarantine ?? {}, total = state.backlog?.quarantined, shown = Object.keys(rows).length;
   for (const key of picked) if (!rows[key]) picked.delete(key);
   part("quarantine", ".summary").textContent = total && total > shown ? `${count(total)} in all, ${count(shown)} shown.` : "";
-  tables.quarantine.show(rows);
+  tables.quarantine.show(state.quarantine);
   drawQuarantineActions();
 }
 
@@ -307,7 +308,7 @@ function drawQuarantineActions() {
     button(`Send home: ${picked.size}`, "primary", redrive), button(`Throw away: ${picked.size}`, "danger", discard)] : []));
 }
 
-const pickedNumbers = () => [...picked].map((key) => key.split("/").map(Number));
+const pickedNumbers = () => [...picked].map((key) => key.split("/"));
 async function redrive() {
   if (await confirm({ title: `Send ${counted(picked.size, "message")} home`, text: "Each goes to the entity that it is for, with its full time to live. Those that are refused again stay.", command: () => `twinbus syphon quarantine redrive ${[...picked].join(" ")}`, button: "Send home" })) await act("quarantine.redrive", { numbers: pickedNumbers() });
 }
@@ -323,7 +324,7 @@ function drawSyphons() {
   for (const [key, { node }] of cards) if (!rows[key]) { node.remove(); cards.delete(key); }
   const remote = Object.values(state.processes ?? {}).filter((row) => row.syphon && row.state === "reporting").length;
   if (!Object.keys(rows).length) {
-    replace(place, el("p", { class: "empty", text: remote ? `None on this machine; ${counted(remote, "process", "processes")} elsewhere have one: they are shown below, and steered there.` : "No syphon runs on this machine. twinbus syphon starts one." }));
+    replace(place, el("p", { class: "empty", text: !state.syphons ? "Not looked at yet." : remote ? `None on this machine; ${counted(remote, "process", "processes")} elsewhere have one: they are shown below, and steered there.` : "No syphon runs on this machine. twinbus syphon starts one." }));
     return;
   }
   place.querySelector(".empty")?.remove();
@@ -410,7 +411,7 @@ function drawEvents() {
 }
 
 const drawPlots = () => draw(part("plots", ".figures"), state.history ?? {}, serverNow());
-const drawLocal = () => tables.local.show({ ...state.spools, ...state.proxies });
+const drawLocal = () => tables.local.show(state.spools && state.proxies && { ...state.spools, ...state.proxies });
 
 const DRAWS = {
   verdict: [drawVerdict], advice: [drawAnswers], backlog: [drawAnswers, drawBacklog, drawQuarantine], sides: [drawSides], entities: [drawEntities],
@@ -421,6 +422,12 @@ const DRAWS = {
 
 // --- views ---
 
+/** Somebody may open the address with the token where the page is open already: it leaves the address here, too. */
+async function enterAgain() {
+  const token = takeToken();
+  if (token) try { await showToken(token); } catch (error) { toast(error.message, true); }
+}
+
 function turn() {
   const isMessages = location.hash === "#messages";
   $("view-overview").hidden = isMessages;
@@ -428,7 +435,7 @@ function turn() {
   for (const [id, is] of [["to-overview", !isMessages], ["to-messages", isMessages]]) $(id).toggleAttribute("aria-current", is);
   if (isMessages) $("to-messages").setAttribute("aria-current", "page"); else $("to-overview").setAttribute("aria-current", "page");
 }
-addEventListener("hashchange", () => { turn(); scrollTo(0, 0); });
+addEventListener("hashchange", async () => { await enterAgain(); turn(); scrollTo(0, 0); });
 for (const [id, redraw] of [["entities-find", drawEntities], ["processes-find", drawProcesses], ["queues-all", drawBacklog]]) $(id).addEventListener("input", redraw);
 
 const root = document.documentElement;
@@ -441,6 +448,7 @@ $("theme").addEventListener("click", () => {
 });
 
 addEventListener("unhandledrejection", (event) => toast(`The page has made a mistake: ${event.reason?.message ?? event.reason}`, true));
+await enterAgain();
 turn();
 drawFaults();
 listen();
