@@ -12,7 +12,7 @@ from typing import Any
 
 from twinbus.console.delta import Section, Sections
 from twinbus.console.sections import CHANGE_WORDS, TRACKED, VERBS
-from twinbus.plain_text import on_one_line
+from twinbus.plain_text import LINE_LENGTH_MAX, on_one_line
 
 EVENTS_MAX = 200
 SAMPLES_MAX = 720
@@ -61,7 +61,8 @@ class ConsoleState:
                     await self._changed.wait()
 
     def put(self, name: str, section: Section) -> None:
-        """Replace a section, and note what its rows have turned to."""
+        """Replace a section, and note what its rows have turned to. Texts of others are cut to a bearable length."""
+        section = _bounded(section)
         if name in TRACKED:
             changes: list[RowChange] = []
             section = {key: self._with_since(name, key, row, changes) for key, row in section.items()}
@@ -129,6 +130,14 @@ class ConsoleState:
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LINE_LENGTH_MAX else f"{value[:LINE_LENGTH_MAX]}..."
+    if isinstance(value, dict):
+        return {name: _bounded(each) for name, each in value.items()}
+    return [_bounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _because(reason: str) -> str:

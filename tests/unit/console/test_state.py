@@ -35,6 +35,13 @@ def test_a_thousand_changes_at_once_are_one_event_and_push_out_no_other() -> Non
     assert max(map(len, told)) <= EVENT_LENGTH_MAX + len(" ...")
 
 
+def test_texts_of_others_are_cut_wherever_they_are() -> None:
+    state = ConsoleState()
+    state.put("queues", {"q": {"name": "q", "reason": "x" * 100_000, "who": [{"why": "y" * 100_000}], "size": 10**18}})
+    row = state.section("queues")["q"]
+    assert (len(row["reason"]), len(row["who"][0]["why"]), row["size"]) == (2_003, 2_003, 10**18)
+
+
 def test_events_are_bounded_and_the_newest_stay() -> None:
     state = ConsoleState()
     for number in range(EVENTS_MAX + 5):

@@ -19,13 +19,13 @@ const table = new KeyedTable(document.getElementById("message-table"), {
   order: (a, b) => a.sequence_number.length - b.sequence_number.length, // digits of any number: the table compares them
   columns: [
     { label: "Choose", cell: (row, key) => box(row, key) },
-    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "quiet", data: { act: "show" }, text: row.sequence_number, "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
+    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "link", data: { act: "show" }, text: row.sequence_number, "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
     { label: "Message id", kind: "name", cell: (row) => row.message_id ?? "-" },
-    { label: "Session", cell: (row) => row.session_id ?? "" },
+    { label: "Session", isOptional: true, cell: (row) => row.session_id ?? "" },
     { label: "Stored", cell: (row) => (row.enqueued_ms === null ? "?" : `${length(serverNow() - row.enqueued_ms / 1000)} ago`) },
     { label: "Size", kind: "number", cell: (row) => size(row.size) },
     { label: "State", cell: (row) => chip(row.state) },
-    { label: "Reason", kind: "reason", cell: (row) => row.dead_letter_reason ?? "" },
+    { label: "Reason", kind: "reason", isOptional: true, cell: (row) => row.dead_letter_reason ?? "" },
   ],
 });
 
@@ -71,7 +71,7 @@ async function show(key) {
       el("div", { class: "bar" }, el("h2", { text: `Message ${said.sequence_number}` }), el("button", { type: "button", text: "Close", on: { click: () => { detail.hidden = true; } } })),
       facts([["id", said.message_id], ["session", said.session_id], ["subject", said.subject], ["correlation", said.correlation_id], ["content type", said.content_type], ["state", said.state], ["stored", said.enqueued_ms === null ? "?" : clock(said.enqueued_ms / 1000)], ["delivered", said.delivery_count], ["reason", said.dead_letter_reason], ["description", said.dead_letter_description]]),
       el("h3", { text: "Properties" }),
-      facts(Object.entries(said.properties)),
+      Object.keys(said.properties).length ? facts(Object.entries(said.properties)) : el("p", { class: "muted", text: "none" }),
       said.unreadable ? facts(Object.entries(said.unreadable).map(([name, why]) => [`${name} (unreadable)`, why])) : null,
       el("h3", { text: `Body: ${kind}, ${size(said.body_bytes)}${said.body_is_whole ? "" : ", the first 64 KB"}` }),
       el("pre", { tabindex: "0", text: body }));

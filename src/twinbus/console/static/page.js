@@ -1,6 +1,6 @@
 // The page: listens to the stream of state, and draws what has changed.
 
-import { MARKS, atLeast, chip, clock, count, counted, el, facts, length, moment, rate, replace, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
+import { MARKS, atLeast, chip, clock, count, counted, el, facts, length, moment, rate, replace, say, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
 import { KeyedTable } from "./tables.js";
 import { draw } from "./plots.js";
 import { act, ask, confirm, quoted, setProof, toast } from "./dialogs.js";
@@ -81,7 +81,7 @@ async function back() {
   $("offline").hidden = true;
   $("link").className = "pill good";
   $("link").textContent = "✓ live";
-  $("pair-name").textContent = `${about.primary} → ${about.secondary}`;
+  say($("pair-name"), `${about.primary} → ${about.secondary}`);
   try {
     const session = await ask("api/session");
     setProof(session.proof);
@@ -111,9 +111,9 @@ function drawVerdict() {
   $("verdict").className = `verdict ${kind}`;
   part("verdict", ".mark").textContent = MARKS[kind];
   const word = pair.state[0].toUpperCase() + pair.state.slice(1);
-  if ($("verdict-word").textContent !== word) $("verdict-word").textContent = word;
+  say($("verdict-word"), word);
   replace($("verdict-since"), pair.since ? el("span", {}, `since ${moment(pair.since)}, `, ticking(pair.since)) : null);
-  if ($("verdict-text").textContent !== pair.reason) $("verdict-text").textContent = pair.reason;
+  say($("verdict-text"), pair.reason);
   replace($("verdict-unknown"), ...(pair.reasons.length ? pair.unknown : []).slice(0, 4).map((each) => el("li", { text: `Not known: ${each}` })));
   replace($("verdict-at"), "Looked at both namespaces ", ticking(pair.at, "ago"), ".");
   document.title = `${pair.state} - ${about.primary ?? "twinbus"}`;
@@ -190,8 +190,8 @@ const tables = {
       { label: "Receive", cell: (row) => works(row.receiving) },
       { label: "Manage", cell: (row) => works(row.managing) },
       { label: "In backlog", kind: "number", cell: (row) => atLeast(row.waiting, row.waiting_at_least) },
-      { label: "Processes say", cell: sayers },
-      { label: "Next ping", cell: (row) => (row.next_ping ? ticking(row.next_ping, "left") : "") },
+      { label: "Processes say", isOptional: true, cell: sayers },
+      { label: "Next ping", isOptional: true, cell: (row) => (row.next_ping ? ticking(row.next_ping, "left") : "") },
       { label: "Why", kind: "reason", cell: (row) => row.reason },
     ],
   }),
@@ -232,7 +232,7 @@ const tables = {
       { label: "Held", kind: "number", cell: (row) => count(row.held) },
       { label: "Spooled", kind: "number", cell: (row) => (row.spooled === null ? "-" : count(row.spooled)) },
       { label: "To backlog", kind: "number", cell: (row) => count(row.sent_to_backlog) },
-      { label: "Syphon", cell: (row) => (row.syphon ? `${row.syphon.state}, ${rate(row.syphon.rate)}` : "-") },
+      { label: "Syphon", isOptional: true, cell: (row) => (row.syphon ? `${row.syphon.state}, ${rate(row.syphon.rate)}` : "") },
       { label: "Why", kind: "reason", cell: (row) => row.reason || (row.secondary_down_for !== null ? `secondary unreachable for ${length(row.secondary_down_for)}` : "") },
     ],
   }),
@@ -260,7 +260,7 @@ function drawEntities() {
   const rows = state.entities ?? {}, all = Object.values(rows), names = Object.values(rows).map((row) => row.name);
   const ill = all.filter((row) => !["healthy", "unknown"].includes(row.state)).length;
   const why = state.unlisted?.why ? ` There may be more: ${state.unlisted.why}.` : "";
-  part("entities", ".summary").textContent = all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "";
+  say(part("entities", ".summary"), all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "");
   tables.entities.show(state.entities);
   setEntityNames(names.sort());
 }
@@ -272,14 +272,14 @@ function drawBacklog() {
   else if (backlog.is_filling === false) facts_.push("not growing");
   if (backlog.unlisted) facts_.push(`settings and sizes are unknown: ${backlog.unlisted}`);
   if (backlog.doubt) facts_.push(backlog.doubt);
-  part("backlog", ".summary").textContent = facts_.join("; ");
+  say(part("backlog", ".summary"), facts_.join("; "));
   tables.queues.show(state.queues);
 }
 
 function drawProcesses() {
   const fleet = state.fleet ?? {};
   const text = fleet.has_board === false ? "There is no board: processes report only if they have board=True, or --board." : fleet.problem ? `Not known as a whole: ${fleet.problem}.` : fleet.reporting !== undefined ? `${count(fleet.reporting)} report, ${count(fleet.silent)} have gone silent${fleet.left_out ? `, ${count(fleet.left_out)} more are not shown` : ""}.` : "";
-  part("processes", ".summary").textContent = text;
+  say(part("processes", ".summary"), text);
   tables.processes.show(state.processes);
 }
 
@@ -295,7 +295,7 @@ function quarantineBox(key) {
 function drawQuarantine() {
   const rows = state.quarantine ?? {}, total = state.backlog?.quarantined, shown = Object.keys(rows).length;
   for (const key of picked) if (!rows[key]) picked.delete(key);
-  part("quarantine", ".summary").textContent = total && total > shown ? `${count(total)} in all, ${count(shown)} shown.` : "";
+  say(part("quarantine", ".summary"), total && total > shown ? `${count(total)} in all, ${count(shown)} shown.` : "");
   tables.quarantine.show(state.quarantine);
   drawQuarantineActions();
 }
@@ -376,7 +376,7 @@ async function pace(row) {
 function drawFaults() {
   const sides = state.controls?.sides ?? [], rows = Object.entries(state.faults ?? {});
   $("faults").hidden = !sides.length && !rows.length;
-  part("faults", ".summary").textContent = rows.length ? "Somebody has ordered these:" : "None is in force. Faults are for drills: these namespaces are served by twinbus.";
+  say(part("faults", ".summary"), rows.length ? "Somebody has ordered these:" : "None is in force. Faults are for drills: these namespaces are served by twinbus.");
   replace(part("faults", ".plain"), ...rows.map(([, row]) => el("li", {}, el("span", {}, `${row.side}: ${row.text}`, row.ends ? el("span", { class: "muted" }, ", ends ", ticking(row.ends, "left")) : null), mayChange ? el("button", { type: "button", text: "Clear", "aria-label": `Clear ${row.id}`, on: { click: () => act("fault.clear", { side: row.side, id: row.id }) } }) : null)));
   const place = part("faults", ".actions");
   if (!mayChange || !sides.length) place.replaceChildren();
