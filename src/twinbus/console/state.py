@@ -21,6 +21,8 @@ SINCE_MAX = 5_000
 EVENT_LENGTH_MAX = 500
 CHANGES_NAMED, NAME_LENGTH_MAX = 3, 60
 """Of rows that turn to the same state at once, so many are named."""
+QUIET = frozenset(("healthy", "unknown"))
+"""An entity that goes from one to the other is no event: a backlog too deep to count makes all others unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,13 @@ class ConsoleState:
         state, place = str(row.get("state")), (name, key)
         before = self._since.get(place)
         if before is None or before[0] != state:
-            now = self._clock()
+            now, was = self._clock(), state if before is None else before[0]
             self._since[place] = before = (state, now) if before is not None else (state, 0.0)
             self._since.move_to_end(place)
             while len(self._since) > SINCE_MAX:
                 self._since.popitem(last=False)
-            if before[1] or state in CHANGE_WORDS["bad"]:
+            is_news = bool(before[1]) or state in CHANGE_WORDS["bad"]
+            if is_news and not (name == "entities" and {was, state} <= QUIET):
                 changes.append(RowChange(str(row.get("name", key)), state, str(row.get("reason") or "")))
         return row if row.get("since") is not None else {**row, "since": before[1] or None}
 

@@ -35,6 +35,16 @@ def test_a_thousand_changes_at_once_are_one_event_and_push_out_no_other() -> Non
     assert max(map(len, told)) <= EVENT_LENGTH_MAX + len(" ...")
 
 
+def test_an_entity_of_which_less_is_known_is_no_event_and_one_that_fails_is() -> None:
+    state = ConsoleState()
+    for word in ("healthy", "unknown", "healthy", "unknown", "failing"):
+        state.put("entities", rows(word, 1))
+    assert texts(state) == ["q-0 is failing"]
+    for word in ("healthy", "unknown"):
+        state.put("verdict", rows(word, 1))
+    assert texts(state)[-1] == "q-0 is unknown", "of the pair it is"
+
+
 def test_texts_of_others_are_cut_wherever_they_are() -> None:
     state = ConsoleState()
     state.put("queues", {"q": {"name": "q", "reason": "x" * 100_000, "who": [{"why": "y" * 100_000}], "size": 10**18}})

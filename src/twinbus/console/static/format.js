@@ -69,6 +69,8 @@ export function clock(at, withSeconds = true) {
   return new Date(at * 1000).toLocaleTimeString("en-GB", options);
 }
 const isToday = (at) => new Date(at * 1000).toDateString() === new Date(serverNow() * 1000).toDateString();
+/** With the date unless it is today's: nights have a midnight. */
+export const exactly = (at) => (isToday(at) ? clock(at) : `${new Date(at * 1000).toLocaleDateString("en-GB")} ${clock(at)}`);
 export const moment = (at) => (isToday(at) ? clock(at, false) : `${new Date(at * 1000).toLocaleDateString("en-GB")} ${clock(at, false)}`);
 
 /** An element that goes on counting: `age` (how long it is so), `ago`, or `left` (until then). */

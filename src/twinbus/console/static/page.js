@@ -1,6 +1,6 @@
 // The page: listens to the stream of state, and draws what has changed.
 
-import { MARKS, atLeast, chip, clock, count, counted, el, facts, length, moment, rate, replace, say, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
+import { MARKS, atLeast, chip, clock, count, counted, el, exactly, facts, length, moment, rate, replace, say, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
 import { KeyedTable } from "./tables.js";
 import { draw } from "./plots.js";
 import { act, ask, confirm, quoted, setProof, toast } from "./dialogs.js";
@@ -406,7 +406,7 @@ function drawMeter() {
 function drawEvents() {
   const rows = Object.entries(state.events ?? {}).sort(([, a], [, b]) => b.at - a.at);
   const list = part("events", ".log");
-  const items = rows.map(([key, row]) => list.querySelector(`[data-key="${key}"]`) ?? el("li", { data: { key }, class: row.kind }, el("time", { text: clock(row.at), title: new Date(row.at * 1000).toLocaleString("en-GB") }), el("span", { "aria-hidden": "true", text: { bad: "✕", good: "✓", done: "▸" }[row.kind] ?? "·" }), el("span", { text: row.text })));
+  const items = rows.map(([key, row]) => list.querySelector(`[data-key="${key}"]`) ?? el("li", { data: { key }, class: row.kind }, el("time", { text: exactly(row.at), title: new Date(row.at * 1000).toLocaleString("en-GB") }), el("span", { "aria-hidden": "true", text: { bad: "✕", good: "✓", done: "▸" }[row.kind] ?? "·" }), el("span", { text: row.text })));
   replace(list, ...(items.length ? items : [el("li", { class: "empty", text: "Nothing has happened since this console was started." })]));
 }
 
