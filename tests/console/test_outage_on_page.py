@@ -199,6 +199,18 @@ def test_a_page_says_that_it_is_disconnected_and_comes_back_by_itself(scene: Sce
     expect(page.locator("#verdict-word")).not_to_have_text("Looking at both namespaces")
 
 
+def test_a_page_whose_console_falls_silent_says_so_and_comes_back_by_itself(scene: Scene, page: Page) -> None:
+    """Nothing ends such a connection: a tunnel that has lost its other end looks the same."""
+    expect(page.locator("#link")).to_contain_text("live")
+    scene.console.suspend()
+    try:
+        expect(page.locator("#offline")).to_contain_text("Disconnected since")
+    finally:
+        scene.console.resume()
+    expect(page.locator("#link")).to_contain_text("live")
+    expect(page.locator("#offline")).to_be_hidden()
+
+
 def test_without_allow_changes_there_are_no_buttons_and_the_server_refuses(scene: Scene, browser: Browser) -> None:
     pair = (scene.primary.connection_string, scene.secondary.connection_string)
     folder = scene.folder / "read-only"

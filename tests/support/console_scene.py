@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,15 @@ class ConsoleProcess:
         assert self._process.stdout is not None
         ready = json.loads(self._process.stdout.readline())
         self.port, self.entrance = ready["port"], ready["console"]
+
+    def suspend(self) -> None:
+        """It answers nothing, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -40,8 +40,11 @@ function schedule() {
   });
 }
 
+let current = null;
 function listen() {
-  const stream = new EventSource("api/stream");
+  current?.close();
+  heardAt = performance.now();
+  const stream = current = new EventSource("api/stream");
   const heard = (event) => {
     heardAt = performance.now();
     const said = JSON.parse(event.data);
@@ -52,6 +55,7 @@ function listen() {
   stream.addEventListener("news", (event) => { apply(heard(event).news); schedule(); });
   stream.addEventListener("beat", heard);
   stream.addEventListener("error", async () => {
+    if (stream !== current) return;
     lost();
     if (stream.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
     stream.close();
@@ -59,14 +63,14 @@ function listen() {
       try {
         if ((await fetch("api/session")).status === 401) { location.reload(); return; }
       } catch { /* it is still away */ }
-      listen();
+      if (stream === current) listen();
     }, 2000);
   });
 }
 
 function lost() {
   if (lostAt !== null) return;
-  lostAt = serverNow();
+  lostAt = serverNow() - (performance.now() - heardAt) / 1000;
   document.body.classList.add("stale");
   $("link").className = "pill bad";
   $("link").textContent = "✕ disconnected";
@@ -96,7 +100,7 @@ async function back() {
 }
 
 setInterval(() => {
-  if (performance.now() - heardAt > SILENT_MS) lost();
+  if (performance.now() - heardAt > SILENT_MS) { lost(); listen(); } // a connection may be dead without an end
   tickAll();
 }, 1000);
 
