@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from console_crowd import TOKEN, Crowd, crowd, entity, process, verdict
+from console_crowd import TOKEN, Crowd, crowd, every_section, verdict
 from playwright.sync_api import Browser, Page, expect
 
 pytestmark = [pytest.mark.console, pytest.mark.timeout(300)]
@@ -17,50 +16,6 @@ LONG = "x" * 5_000
 TURNED = "\u202egpj.exe\u2066\x1b[31m"
 WIDTHS = (1920, 1360, 1151, 1024, 700, 390, 320)
 expect.set_options(timeout=40_000)
-
-
-def sections(text: str) -> dict[str, dict[str, Any]]:
-    """Everything that the page shows, with this text wherever others may have written it."""
-    side = {"name": text, "address": text, "state": text, "reason": text, "since": 1.0}
-    queue = {"name": text, "state": text, "reason": text, "is_extra": True, "messages": None, "at_least": 1,
-             "quarantined": None, "quarantined_at_least": 0, "size": 1, "room": 1, "oldest_age": 1.0}  # fmt: skip
-    syphon = {"name": text, "id": text, "pid": 1, "state": text, "reason": text, "rate": 1.0, "role": text,
-              "is_paused": False, "entities": [text], "destinations_down": [text], "troubles": [text]}  # fmt: skip
-    quarantined = {"number": [0, 1], "message_id": text, "entity": text, "reason": text, "description": text,
-                   "size": 1, "since": 1.0}  # fmt: skip
-    step = {"text": text, "command": text, "action": "", "key": "", "link": ""}
-    return {
-        "verdict": {"pair": {**verdict()["pair"], "state": text, "reason": text, "reasons": [text], "unknown": [text]}},
-        "advice": {
-            "loss": {"state": "no", "text": text},
-            "home": {"seconds": None, "word": text, "text": text},
-            "todo": [step],
-        },
-        "sides": {"primary": {"side": "primary", **side}, "secondary": {"side": "secondary", **side}},
-        "entities": {text: entity(text, text, text)},
-        "queues": {text: queue},
-        "unlisted": {"why": text},
-        "syphons": {text: syphon},
-        "quarantine": {"0/1": quarantined},
-        "fleet": {"has_board": True, "problem": text},
-        "processes": {text: {**process(1, text), "name": text, "reason": text, "troubled_names": [text]}},
-        "spools": {text: {"name": text, "folder": text, "messages": 1, "process": None, "problem": text}},
-        "proxies": {text: {"name": text, "state": text, "reason": text}},
-        "controls": {"sides": ["primary"]},
-        "faults": {f"primary/{text}": {"side": "primary", "id": text, "text": text, "ends": None}},
-        "backlog": {
-            "waiting": None,
-            "waiting_at_least": 1,
-            "size": 1,
-            "room": 1,
-            "oldest_age": 1.0,
-            "full_in": 9.0,
-            "is_filling": True,
-            "doubt": text,
-            "unlisted": text,
-            "quarantined": 1,
-        },
-    }
 
 
 @pytest.fixture
@@ -75,7 +30,7 @@ def shown(browser: Browser, console: Crowd, text: str, errors: list[str]) -> Pag
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
     page.goto(console.entrance)
-    for name, section in sections(text).items():
+    for name, section in every_section(text).items():
         console.put(name, section)
     console.tell(text)
     expect(page.locator("#processes tbody tr")).to_have_count(1)

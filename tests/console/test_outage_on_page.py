@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from backlog_messages import backlog_message, fill
-from console_scene import ConsoleProcess, open_page, pair_of_namespaces, run_command, start_command
+from console_scene import ConsoleProcess, open_page, pair_of_namespaces, run_command, serious_on, start_command
 from playwright.sync_api import Browser, Page, expect
 from served import Served
 
@@ -193,6 +193,7 @@ def test_a_page_says_that_it_is_disconnected_and_comes_back_by_itself(scene: Sce
     scene.console.kill()
     expect(page.locator("#offline")).to_contain_text("Disconnected since")
     expect(page.locator("#link")).to_contain_text("disconnected")
+    assert serious_on(page) == []
     scene.console.start()
     expect(page.locator("#link")).to_contain_text("live")
     expect(page.locator("#offline")).to_be_hidden()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from served import WAIT_S, Served
 
@@ -104,6 +105,13 @@ def open_page(opened: Browser, console: ConsoleProcess, *, width: int = 1440, he
     page.goto(console.entrance)
     page.wait_for_selector("#verdict-at time")
     return page
+
+
+def serious_on(page: Page) -> list[tuple[str, str]]:
+    """What axe finds on the page that keeps somebody out: the rule, and an element."""
+    found = Axe().run(page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in serious]
 
 
 def run_command(primary: str, secondary: str, folder: Path, *arguments: str) -> str:
