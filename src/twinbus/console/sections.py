@@ -33,7 +33,7 @@ VERBS = frozenset(("answers", "does not answer", "refuses the key"))
 """States that are said without *is*."""
 WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.HEALTHY)
 SUSPECT = "suspect"
-NOT_COUNTED = "the backlog is too deep to count what waits for it"
+NOT_COUNTED = "the backlog could not be counted whole"
 PROCESSES_NAMED = 5
 """Of those that say that an entity is in trouble."""
 
