@@ -22,7 +22,7 @@ EVENT_LENGTH_MAX = 500
 CHANGES_NAMED, NAME_LENGTH_MAX = 3, 60
 """Of rows that turn to the same state at once, so many are named."""
 QUIET = frozenset(("healthy", "unknown"))
-"""An entity that goes from one to the other is no event: a backlog that cannot be counted whole makes all others unknown."""
+"""An entity that goes from one to the other is no event: a backlog not counted whole makes all others unknown."""
 
 
 @dataclass(frozen=True, slots=True)
