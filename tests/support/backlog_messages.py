@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from twinbus.amqp import sections
@@ -69,5 +70,6 @@ async def put(connection_string: str, queue: str, messages: Sequence[bytes]) -> 
 
 
 def fill(connection_string: str, queue: str, messages: Sequence[bytes]) -> None:
-    """The same for whoever has no event loop."""
-    asyncio.run(put(connection_string, queue, messages))
+    """The same for whoever is not in a coroutine; on a thread, for Playwright has an event loop on this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, put(connection_string, queue, messages)).result()

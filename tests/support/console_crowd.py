@@ -108,3 +108,50 @@ def process(number: int, state: str = "reporting") -> dict[str, Any]:
         "secondary_down_for": None,
         "syphon": None,
     }
+
+
+def every_section(text: str, state: str | None = None) -> dict[str, dict[str, Any]]:
+    """Everything that the page shows, with this text wherever others may have written it; None: as states, too."""
+    state = text if state is None else state
+    side = {"name": text, "address": text, "state": state, "reason": text, "since": 1.0}
+    queue = {"name": text, "state": state, "reason": text, "is_extra": True, "messages": None, "at_least": 1,
+             "quarantined": None, "quarantined_at_least": 0, "size": 1, "room": 1, "oldest_age": 1.0}  # fmt: skip
+    syphon = {"name": text, "id": text, "pid": 1, "state": state, "reason": text, "rate": 1.0, "role": text,
+              "is_paused": False, "entities": [text], "destinations_down": [text], "troubles": [text]}  # fmt: skip
+    quarantined = {"number": [0, 1], "message_id": text, "entity": text, "reason": text, "description": text,
+                   "size": 1, "since": 1.0}  # fmt: skip
+    step = {"text": text, "command": text, "action": "", "key": "", "link": ""}
+    return {
+        "verdict": {
+            "pair": {**verdict()["pair"], "state": state, "reason": text, "reasons": [text], "unknown": [text]}
+        },
+        "advice": {
+            "loss": {"state": "no", "text": text},
+            "home": {"seconds": None, "word": text, "text": text},
+            "todo": [step],
+        },
+        "sides": {"primary": {"side": "primary", **side}, "secondary": {"side": "secondary", **side}},
+        "entities": {text: entity(text, state, text)},
+        "queues": {text: queue},
+        "unlisted": {"why": text},
+        "syphons": {text: syphon},
+        "quarantine": {"0/1": quarantined},
+        "fleet": {"has_board": True, "problem": text},
+        "processes": {text: {**process(1, state), "name": text, "reason": text, "troubled_names": [text]}},
+        "spools": {text: {"name": text, "folder": text, "messages": 1, "process": None, "problem": text}},
+        "proxies": {text: {"name": text, "state": state, "reason": text}},
+        "controls": {"sides": ["primary"]},
+        "faults": {f"primary/{text}": {"side": "primary", "id": text, "text": text, "ends": None}},
+        "backlog": {
+            "waiting": None,
+            "waiting_at_least": 1,
+            "size": 1,
+            "room": 1,
+            "oldest_age": 1.0,
+            "full_in": 9.0,
+            "is_filling": True,
+            "doubt": text,
+            "unlisted": text,
+            "quarantined": 1,
+        },
+    }

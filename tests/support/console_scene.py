@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from axe_playwright_python.sync_playwright import Axe
 from json_rules import broken_rules
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from served import WAIT_S, Served
@@ -43,6 +45,15 @@ class ConsoleProcess:
         ready = json.loads(self._process.stdout.readline())
         assert list(broken_rules(ready)) == []
         self.port, self.entrance = ready["port"], ready["console"]
+
+    def suspend(self) -> None:
+        """It answers nothing, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -96,6 +107,13 @@ def open_page(opened: Browser, console: ConsoleProcess, *, width: int = 1440, he
     page.goto(console.entrance)
     page.wait_for_selector("#verdict-at time")
     return page
+
+
+def serious_on(page: Page) -> list[tuple[str, str]]:
+    """What axe finds on the page that keeps somebody out: the rule, and an element."""
+    found = Axe().run(page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in serious]
 
 
 def run_command(primary: str, secondary: str, folder: Path, *arguments: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,11 @@ TOKEN_BYTES = 32
 SESSION_S = 12 * 3600
 PROOF_HEADER = "X-Twinbus-Proof"
 WRONG_TOKENS_MAX, WRONG_TOKENS_S = 20, 10.0
-"""So many wrong tokens are answered in that time; then nobody is let in for as long."""
+"""So many wrong tokens of one peer are answered in that time; then it is not let in for as long. Others are."""
+PEERS_MAX = 1_000
+"""Peers whose wrong tokens are counted: those of late."""
+IPV6_NETWORK = 64
+"""Bits of an IPv6 address that make a peer: whoever has one address of such a network has them all."""
 SAFE_METHODS = ("GET", "HEAD")
 OWN_SITES = ("same-origin", "none")
 """What `Sec-Fetch-Site` says of requests of our own page, and of an address that somebody typed."""
@@ -44,6 +49,8 @@ class ConsoleSession:
 
     proof: str
     """What requests that change anything have to carry."""
+    until: float
+    """When it is over, in seconds since 1970."""
 
 
 class ConsoleAccess:
@@ -54,7 +61,8 @@ class ConsoleAccess:
         self._token = token.encode()
         self._hosts = frozenset(host.casefold() for host in hosts)
         self._scheme = "https" if is_tls else "http"
-        self._wrong: list[float] = []
+        self._wrong: OrderedDict[str, list[float]] = OrderedDict()
+        """By peer, when it has shown a wrong token."""
 
     def check_source(self, method: str, path: str, headers: Mapping[str, str]) -> AccessRefusal | None:
         """Whether the request may come from where it comes from, whoever sends it."""
@@ -74,15 +82,19 @@ class ConsoleAccess:
 
     # --- the token ---
 
-    def check_token(self, header: str | None, now: float) -> AccessRefusal | None:
-        """`header`: that of `Authorization`, e.g. `Bearer 3f2a...`."""
-        self._wrong = [at for at in self._wrong if now - at < WRONG_TOKENS_S]
-        if len(self._wrong) >= WRONG_TOKENS_MAX:
+    def check_token(self, header: str | None, address: str, now: float) -> AccessRefusal | None:
+        """`header`: that of `Authorization`, e.g. `Bearer 3f2a...`; `address`: of whoever sends it."""
+        peer = peer_of(address)
+        wrong = [at for at in self._wrong.get(peer, ()) if now - at < WRONG_TOKENS_S]
+        if len(wrong) >= WRONG_TOKENS_MAX:
             return AccessRefusal.TOO_MANY_TOKENS
         kind, _, given = (header or "").partition(" ")
-        if kind.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+        if kind.casefold() == "bearer" and hmac.compare_digest(_encoded(given.strip()), self._token):
             return None
-        self._wrong.append(now)
+        self._wrong[peer] = [*wrong, now]
+        self._wrong.move_to_end(peer)
+        if len(self._wrong) > PEERS_MAX:
+            self._wrong.popitem(last=False)
         return AccessRefusal.WRONG_TOKEN
 
     # --- sessions ---
@@ -98,18 +110,23 @@ class ConsoleAccess:
         nonce, _, signature = rest.partition(".")
         if not (until.isascii() and until.isdigit() and len(until) < 16 and nonce):
             return None
-        if not hmac.compare_digest(signature.encode(), self._sign("session", f"{until}.{nonce}").encode()):
+        if not hmac.compare_digest(_encoded(signature), self._sign("session", f"{until}.{nonce}").encode()):
             return None
-        return ConsoleSession(self._sign("proof", nonce)) if int(until) > now else None
+        return ConsoleSession(self._sign("proof", nonce), float(until)) if int(until) > now else None
 
     def check_proof(self, session: ConsoleSession, method: str, headers: Mapping[str, str]) -> AccessRefusal | None:
         if method in SAFE_METHODS:
             return None
         given = headers.get(PROOF_HEADER, "")
-        return None if hmac.compare_digest(given.encode(), session.proof.encode()) else AccessRefusal.NO_PROOF
+        return None if hmac.compare_digest(_encoded(given), session.proof.encode()) else AccessRefusal.NO_PROOF
 
     def _sign(self, what: str, text: str) -> str:
-        return hmac.new(self._token, f"{what}:{text}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._token, _encoded(f"{what}:{text}"), hashlib.sha256).hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    """As it came: a header may have bytes that are not text."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def host_names(host: str, port: int, others: Iterable[str] = (), *, is_tls: bool = False) -> list[str]:
@@ -121,6 +138,17 @@ def host_names(host: str, port: int, others: Iterable[str] = (), *, is_tls: bool
         names.append(f"[{host}]" if ":" in host else host)
     usual = 443 if is_tls else 80
     return [f"{name}:{port}" for name in names] + (names if port == usual else [])
+
+
+def peer_of(address: str) -> str:
+    """Who has an address, as far as wrong tokens are counted."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+        return str(ipaddress.ip_network((found, IPV6_NETWORK), strict=False))
+    return str(found)
 
 
 def is_loopback(host: str) -> bool:

@@ -36,7 +36,9 @@ Arguments = Mapping[str, Any]
 Answer = dict[str, Any]
 SIDES = ("primary", "secondary")
 NUMBERS_MAX = 10_000
-NUMBER_DIGITS_MAX = 19
+SEQUENCE_MAX = 2**63 - 1
+"""Pages get and send such numbers as texts: those of partitioned entities are more than JavaScript counts exactly."""
+SEQUENCE_DIGITS_MAX = len(str(SEQUENCE_MAX))
 TEXT_MAX = 1_000
 PAGE_MESSAGES = 100
 SCANNED_MAX = 2_000
@@ -155,20 +157,18 @@ class ConsoleActions:
     async def find(self, arguments: Arguments) -> Answer:
         """A page of messages: facts only, without bodies."""
         place, choice = _place(arguments), _choice(arguments)
-        first = _text(arguments, "from") or "1"
-        if not _is_number_text(first):
-            raise OptionsError("from must be a sequence number")
+        first = _sequence(_text(arguments, "from") or 1)
 
         async def look(connection: NamespaceConnection) -> MessagePage:
             return await find_messages(
-                connection, place, choice, from_sequence=int(first), most=PAGE_MESSAGES, scanned_max=SCANNED_MAX
+                connection, place, choice, from_sequence=first, most=PAGE_MESSAGES, scanned_max=SCANNED_MAX
             )
 
         found = await self._with(arguments, look)
         return {
-            "messages": [each.as_dict() for each in found.messages],
+            "messages": [_for_page(each.as_dict()) for each in found.messages],
             "scanned": found.scanned,
-            "next": found.next_sequence,
+            "next": None if found.next_sequence is None else str(found.next_sequence),
             "sessions_left_out": found.sessions_left_out,
         }
 
@@ -178,7 +178,7 @@ class ConsoleActions:
         found = await self._with(arguments, lambda connection: find_messages(connection, place, choice, most=1))
         if not found.messages:
             raise TwinbusError(f"that message is not in {place} any more")
-        return found.messages[0].as_whole()
+        return _for_page(found.messages[0].as_whole())
 
     async def count(self, arguments: Arguments) -> Answer:
         """How many messages a purge would remove."""
@@ -225,7 +225,7 @@ class ConsoleActions:
         place, choice, count = _place(arguments), _choice(arguments), _whole(arguments, "count")
         if choice.is_everything and arguments.get("all") is not True:
             raise OptionsError("say which messages, or all of them")
-        newest = frozenset([int(each) for each in _list(arguments, "newest") if _is_number_text(each)])
+        newest = frozenset(map(_sequence, _list(arguments, "newest")))
         if count is None or not 0 < count <= CHANGED_MAX or not newest:
             raise OptionsError("count the messages first: a purge removes what was counted")
         counted = CountedChoice(count, True, newest)
@@ -271,8 +271,12 @@ def _whole(arguments: Arguments, name: str) -> int | None:
     return value
 
 
-def _is_number_text(value: object) -> bool:
-    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < NUMBER_DIGITS_MAX
+def _sequence(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= SEQUENCE_DIGITS_MAX:
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= SEQUENCE_MAX:
+        raise OptionsError("a sequence number must be a whole number, and not negative")
+    return value
 
 
 def _list(arguments: Arguments, name: str) -> list[Any]:
@@ -298,9 +302,7 @@ def _place(arguments: Arguments) -> MessagePlace:
 
 
 def _choice(arguments: Arguments) -> MessageChoice:
-    numbers = _list(arguments, "numbers")
-    if not all(type(each) is int and 0 <= each < 10**NUMBER_DIGITS_MAX // 10 for each in numbers):
-        raise OptionsError("numbers must be sequence numbers")
+    numbers = map(_sequence, _list(arguments, "numbers"))
     id_, session, named = _text(arguments, "id"), _text(arguments, "session"), _text(arguments, "property")
     return MessageChoice(
         sequences=frozenset(numbers),
@@ -320,17 +322,18 @@ def _some(arguments: Arguments) -> MessageChoice:
 
 def _quarantined(arguments: Arguments) -> Callable[[QuarantinedMessage], bool]:
     numbers = _list(arguments, "numbers")
-    if not all(
-        isinstance(each, list) and len(each) == 2 and all(type(n) is int and 0 <= n < 10**18 for n in each)
-        for each in numbers
-    ):
+    if not all(isinstance(each, list) and len(each) == 2 for each in numbers):
         raise OptionsError("numbers must be pairs: a queue, and a place in it")
     if not numbers:
         raise OptionsError("say which messages")
-    return by_numbers([(queue, sequence) for queue, sequence in numbers])
+    return by_numbers([(_sequence(queue), _sequence(sequence)) for queue, sequence in numbers])
 
 
 # --- answers ---
+
+
+def _for_page(message: Answer) -> Answer:
+    return {**message, "sequence_number": str(message["sequence_number"])}
 
 
 def _moved(result: QuarantineResult, what: str) -> Answer:

@@ -50,7 +50,8 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
     if backlog.get("waiting_at_least") is None or backlog.get("doubt"):
         return {"state": "unknown", "text": "The backlog cannot be looked into as a whole."}
     quarantined = backlog.get("quarantined")
-    aside = f" {quarantined:,} in quarantine wait for a decision." if quarantined else ""
+    verb = "waits" if quarantined == 1 else "wait"
+    aside = f" {quarantined:,} in quarantine {verb} for a decision." if quarantined else ""
     if failing:
         some = ", ".join(failing[:3]) + (f" and {len(failing) - 3:,} more" if len(failing) > 3 else "")
         text = f"Sends to {some} may fail until clients fail over. What was accepted is safe."

@@ -38,7 +38,12 @@ BEAT_S = 3.0
 """A page that has heard nothing for a few of these says that it is disconnected."""
 NEWS_PAUSE_S = 0.5
 """Between two messages to one page: what happens meanwhile goes together."""
-PUBLIC = {"/console.css": "text/css", "/enter.js": "text/javascript", "/icon.svg": "image/svg+xml"}
+PUBLIC = {
+    "/console.css": "text/css",
+    "/enter.js": "text/javascript",
+    "/token.js": "text/javascript",
+    "/icon.svg": "image/svg+xml",
+}
 OWN = {
     **{f"/{name}.js": "text/javascript" for name in ("page", "tables", "plots", "browser", "format", "dialogs")},
 }
@@ -123,7 +128,8 @@ class ConsoleApp:
         return self._access.session_of(request.cookies.get(self._cookie_name()), time())
 
     def _let_in(self, request: web.Request) -> web.Response:
-        refusal = self._access.check_token(request.headers.get("Authorization"), monotonic())
+        given, address = request.headers.get("Authorization"), request.remote or ""
+        refusal = self._access.check_token(given, address, monotonic())
         if refusal is not None:
             return refused(refusal)
         answer = web.Response(status=204)
@@ -158,25 +164,26 @@ class ConsoleApp:
     # --- the stream ---
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        task = asyncio.current_task()
+        task, session = asyncio.current_task(), self._session_of(request)
+        assert session is not None, "checked with the head"
         if len(self._streams) >= STREAMS_MAX or task is None:
             return failure("too many pages are open", 503)
         self._streams.add(task)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         try:
             await answer.prepare(request)
-            await self._tell(answer)
+            await self._tell(answer, session.until)
         except ConnectionError:
             pass  # the page was closed
         finally:
             self._streams.discard(task)
         return answer
 
-    async def _tell(self, answer: web.StreamResponse) -> None:
-        """Write what is new, as fast as the page takes it: what happens meanwhile is told together."""
+    async def _tell(self, answer: web.StreamResponse, until: float) -> None:
+        """Write what is new, as fast as the page takes it, while its session lasts."""
         told: Sections = {}
         await answer.write(_event("about", {**self._about, "now": time()}))
-        while True:
+        while time() < until:
             version, now = self._state.version, self._state.sections
             news = delta(told, now)
             told = now
@@ -190,10 +197,7 @@ class ConsoleApp:
         async def answer(request: web.Request) -> web.Response:
             arguments: dict[str, Any] = dict(request.query)
             if "numbers" in arguments:
-                words = [word for word in arguments["numbers"].split(",") if word]
-                if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
-                    return failure("numbers must be whole numbers", 400)
-                arguments["numbers"] = [*map(int, words)]
+                arguments["numbers"] = [word for word in arguments["numbers"].split(",") if word]
             return await _answer(lambda: ask(arguments))
 
         return answer

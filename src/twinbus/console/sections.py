@@ -16,15 +16,24 @@ from twinbus.cost.prices import Prices
 Row = dict[str, Any]
 Rows = dict[str, Row]
 
-TRACKED = frozenset(("verdict", "entities", "sides", "syphons", "processes"))
-"""Sections whose rows have a `state` of which the page shows since when it is so."""
+TRACKED: Mapping[str, str] = {
+    "verdict": "pairs",
+    "entities": "queues and topics",
+    "sides": "namespaces",
+    "syphons": "syphons",
+    "processes": "processes",
+}
+"""Sections whose rows have a `state` of which the page shows since when it is so, and what several rows are called."""
 CHANGE_WORDS: Mapping[str, frozenset[str]] = {
     "bad": frozenset(("failed over", "failing", "suspect", "does not answer", "refuses the key", "silent", "faulted")),
     "good": frozenset(("healthy", "answers", "reporting")),
 }
 """What an event about a change is; anything else is a note."""
+VERBS = frozenset(("answers", "does not answer", "refuses the key"))
+"""States that are said without *is*."""
 WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.HEALTHY)
 SUSPECT = "suspect"
+NOT_COUNTED = "the backlog could not be counted whole"
 PROCESSES_NAMED = 5
 """Of those that say that an entity is in trouble."""
 
@@ -116,6 +125,8 @@ def _entity_state(asked: EntityReport | None, named: EntityInFleet | None) -> tu
     state = SUSPECT if is_suspect else worst.value
     if not reasons and state == Health.UNKNOWN and asked is not None:
         reasons = [ability.why for ability in (asked.sending, asked.receiving, asked.managing) if ability.why]
+        if asked.waiting is None:
+            reasons.append(NOT_COUNTED)
     return state, "; ".join(dict.fromkeys(reasons))
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.console.access import (
+    PEERS_MAX,
     SESSION_S,
     WRONG_TOKENS_MAX,
     WRONG_TOKENS_S,
@@ -14,12 +15,14 @@ from twinbus.console.access import (
     ConsoleAccess,
     host_names,
     is_loopback,
+    peer_of,
 )
 
 TOKEN = "t" * 43
 HOST = "127.0.0.1:9470"
 OWN = {"Host": HOST, "Origin": f"http://{HOST}"}
 NOW = 1_700_000_000.0
+PEER = "10.0.0.1"
 
 
 @pytest.fixture
@@ -53,13 +56,33 @@ def test_a_request_has_to_name_our_host_and_to_come_from_our_page(
 
 
 def test_only_the_token_lets_in_and_guessing_is_slow(access: ConsoleAccess) -> None:
-    assert access.check_token(f"Bearer {TOKEN}", NOW) is None
+    assert access.check_token(f"Bearer {TOKEN}", PEER, NOW) is None
     for header in (None, "", "Bearer", f"Basic {TOKEN}", "Bearer wrong", f"Bearer {TOKEN}x"):
-        assert access.check_token(header, NOW) is AccessRefusal.WRONG_TOKEN
+        assert access.check_token(header, PEER, NOW) is AccessRefusal.WRONG_TOKEN
     for _ in range(WRONG_TOKENS_MAX):
-        access.check_token("Bearer wrong", NOW)
-    assert access.check_token(f"Bearer {TOKEN}", NOW) is AccessRefusal.TOO_MANY_TOKENS
-    assert access.check_token(f"Bearer {TOKEN}", NOW + WRONG_TOKENS_S + 1) is None
+        access.check_token("Bearer wrong", PEER, NOW)
+    assert access.check_token(f"Bearer {TOKEN}", PEER, NOW) is AccessRefusal.TOO_MANY_TOKENS
+    assert access.check_token(f"Bearer {TOKEN}", "10.0.0.2", NOW) is None, "others are let in"
+    assert access.check_token(f"Bearer {TOKEN}", PEER, NOW + WRONG_TOKENS_S + 1) is None
+
+
+def test_whoever_has_many_addresses_is_one_peer_and_few_peers_are_kept(access: ConsoleAccess) -> None:
+    assert peer_of("2001:db8::1") == peer_of("2001:db8::ffff:1%eth0") == "2001:db8::/64"
+    assert peer_of("::ffff:10.0.0.1") != peer_of("::ffff:10.0.0.2")
+    assert (peer_of("10.0.0.1"), peer_of("")) == ("10.0.0.1", "")
+    for number in range(2 * PEERS_MAX):
+        access.check_token("Bearer wrong", f"10.0.{number // 250}.{number % 250}", NOW)
+    assert len(access._wrong) == PEERS_MAX
+
+
+@pytest.mark.parametrize("header", ["Bearer \udcff\udcfe", "Bearer \ud7ff", "\udc80"])
+def test_a_header_that_is_not_text_is_a_wrong_token(access: ConsoleAccess, header: str) -> None:
+    """Bytes beyond UTF-8 come as lone surrogates."""
+    assert access.check_token(header, PEER, NOW) is AccessRefusal.WRONG_TOKEN
+    assert access.session_of(f"9999999999.{header}.{header}", NOW) is None
+    session = access.session_of(access.new_cookie("nonce", NOW), NOW)
+    assert session is not None
+    assert access.check_proof(session, "POST", {"X-Twinbus-Proof": header}) is AccessRefusal.NO_PROOF
 
 
 def test_a_cookie_proves_a_session_until_it_is_over(access: ConsoleAccess) -> None:

@@ -39,7 +39,7 @@ def test_every_file_is_served_and_imports_only_what_is() -> None:
     served = {path.lstrip("/") for path in (*OWN, *PUBLIC)} | {"console.html", "enter.html"}
     assert {file.name for file in FILES} == served
     imported = {name for file in SCRIPTS for name in re.findall(r'from "\./([\w.]+)"', file.read_text("utf-8"))}
-    assert imported <= {path.lstrip("/") for path in OWN}
+    assert imported <= {path.lstrip("/") for path in (*OWN, *PUBLIC)}
 
 
 def test_scripts_look_for_elements_that_the_page_has() -> None:

@@ -1,6 +1,6 @@
 // The message browser: peek, search, one message whole, and what can be done with the chosen ones.
 
-import { el, chip, clock, count, counted, facts, length, replace, serverNow, size } from "./format.js";
+import { el, chip, count, counted, exactly, facts, length, replace, serverNow, size } from "./format.js";
 import { KeyedTable } from "./tables.js";
 import { act, ask, confirm, quoted, toast } from "./dialogs.js";
 
@@ -9,23 +9,23 @@ const found = document.getElementById("found");
 const actions = document.getElementById("message-actions");
 const detail = document.getElementById("message");
 const chosen = new Set();
-let rows = {}, place = null, next = null, mayChange = false;
+let rows = {}, place = null, next = null, looks = 0, mayChange = false;
 
 export const allowChanges = (may) => { mayChange = may; offer(); };
 
 const table = new KeyedTable(document.getElementById("message-table"), {
   caption: "Messages",
-  empty: "Nothing was looked for yet.",
-  order: (a, b) => a.sequence_number - b.sequence_number,
+  empty: "Nothing is there.", unknown: "Nothing was looked for yet.",
+  order: (a, b) => a.sequence_number.length - b.sequence_number.length, // digits of any number: the table compares them
   columns: [
     { label: "Choose", cell: (row, key) => box(row, key) },
-    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "quiet", data: { act: "show" }, text: String(row.sequence_number), "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
+    { label: "Number", kind: "number", cell: (row, key) => el("button", { type: "button", class: "link", data: { act: "show" }, text: row.sequence_number, "aria-label": `Show message ${row.sequence_number}`, on: { click: () => show(key) } }) },
     { label: "Message id", kind: "name", cell: (row) => row.message_id ?? "-" },
-    { label: "Session", cell: (row) => row.session_id ?? "" },
+    { label: "Session", isOptional: true, cell: (row) => row.session_id ?? "" },
     { label: "Stored", cell: (row) => (row.enqueued_ms === null ? "?" : `${length(serverNow() - row.enqueued_ms / 1000)} ago`) },
     { label: "Size", kind: "number", cell: (row) => size(row.size) },
     { label: "State", cell: (row) => chip(row.state) },
-    { label: "Reason", kind: "reason", cell: (row) => row.dead_letter_reason ?? "" },
+    { label: "Reason", kind: "reason", isOptional: true, cell: (row) => row.dead_letter_reason ?? "" },
   ],
 });
 
@@ -43,18 +43,20 @@ function asked() {
 }
 
 async function look(from = null) {
-  const wanted = asked();
+  const wanted = from === null ? asked() : place, mine = ++looks; // further means there, whatever the form says by now
   if (from === null) { rows = {}; chosen.clear(); detail.hidden = true; }
   place = wanted;
   found.textContent = "Looking ...";
   try {
-    const said = await ask(`api/messages?${new URLSearchParams({ ...wanted, ...(from === null ? {} : { from: String(from) }) })}`);
-    for (const each of said.messages) rows = { ...rows, [each.sequence_number]: each };
+    const said = await ask(`api/messages?${new URLSearchParams({ ...wanted, ...(from === null ? {} : { from }) })}`);
+    if (mine !== looks) return; // somebody has looked elsewhere meanwhile: messages of two places must never mix
+    for (const each of said.messages) rows[each.sequence_number] = each;
     next = said.next;
-    table.empty.textContent = said.scanned ? `None of ${count(said.scanned)} messages fits.` : "Nothing is there.";
+    table.texts.empty = said.scanned ? `None of ${count(said.scanned)} messages fits.` : "Nothing is there.";
     const more = next !== null ? " There are more." : said.sessions_left_out ? " There are more sessions: name one." : "";
     found.textContent = `${counted(Object.keys(rows).length, "message")} shown, ${count(said.scanned)} looked at.${more}`;
   } catch (error) {
+    if (mine !== looks) return;
     found.textContent = `That did not work: ${error.message}`;
   }
   table.show(rows);
@@ -62,16 +64,18 @@ async function look(from = null) {
 }
 
 async function show(key) {
+  const mine = looks;
   try {
     const query = new URLSearchParams({ ...whereOf(place), numbers: key, ...(rows[key]?.session_id ? { session: rows[key].session_id } : {}) });
     const said = await ask(`api/message?${query}`);
+    if (mine !== looks) return;
     const body = said.body ?? said.body_base64;
     const kind = said.body === undefined ? `${said.body_kind}, in base64` : said.body_kind;
     replace(detail,
       el("div", { class: "bar" }, el("h2", { text: `Message ${said.sequence_number}` }), el("button", { type: "button", text: "Close", on: { click: () => { detail.hidden = true; } } })),
-      facts([["id", said.message_id], ["session", said.session_id], ["subject", said.subject], ["correlation", said.correlation_id], ["content type", said.content_type], ["state", said.state], ["stored", said.enqueued_ms === null ? "?" : clock(said.enqueued_ms / 1000)], ["delivered", said.delivery_count], ["reason", said.dead_letter_reason], ["description", said.dead_letter_description]]),
+      facts([["id", said.message_id], ["session", said.session_id], ["subject", said.subject], ["correlation", said.correlation_id], ["content type", said.content_type], ["state", said.state], ["stored", said.enqueued_ms === null ? "?" : exactly(said.enqueued_ms / 1000)], ["delivered", said.delivery_count], ["reason", said.dead_letter_reason], ["description", said.dead_letter_description]]),
       el("h3", { text: "Properties" }),
-      facts(Object.entries(said.properties)),
+      Object.keys(said.properties).length ? facts(Object.entries(said.properties)) : el("p", { class: "muted", text: "none" }),
       said.unreadable ? facts(Object.entries(said.unreadable).map(([name, why]) => [`${name} (unreadable)`, why])) : null,
       el("h3", { text: `Body: ${kind}, ${size(said.body_bytes)}${said.body_is_whole ? "" : ", the first 64 KB"}` }),
       el("pre", { tabindex: "0", text: body }));
@@ -102,7 +106,7 @@ function offer() {
   actions.replaceChildren(...buttons);
 }
 
-const numbers = () => [...chosen].map(Number);
+const numbers = () => [...chosen];
 
 async function resubmit() {
   const values = await confirm({

@@ -1,34 +1,30 @@
-"use strict";
-// Exchanges the token for a cookie that no script can read. The token is behind the # of the address, which browsers
-// send to nobody, and leaves the address as soon as it was read.
+// The form that asks for the token, for whoever has opened the address without it.
+
+import { showToken, takeToken } from "./token.js";
 
 const problem = document.getElementById("problem");
-const form = document.getElementById("enter");
+const field = document.getElementById("token");
 
 async function enter(token) {
   problem.textContent = "";
   try {
-    const answer = await fetch("session", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
-    if (answer.ok) {
-      location.replace("./");
-      return;
-    }
-    problem.textContent = (await answer.json()).error;
-  } catch {
-    problem.textContent = "The console does not answer. Is it still running?";
+    await showToken(token);
+    location.replace("./");
+  } catch (error) {
+    problem.textContent = error.message;
+    field.focus();
   }
-  document.getElementById("token").focus();
 }
 
-form.addEventListener("submit", (event) => {
+function enterByAddress() {
+  const given = takeToken();
+  if (given) enter(given);
+  else field.focus();
+}
+
+document.getElementById("enter").addEventListener("submit", (event) => {
   event.preventDefault();
-  enter(document.getElementById("token").value.trim().split("#").pop());
+  enter(field.value.trim().split("#").pop());
 });
-
-const given = location.hash.slice(1);
-if (/^[A-Za-z0-9_-]{32,}$/.test(given)) {
-  history.replaceState(null, "", "./");
-  enter(given);
-} else {
-  document.getElementById("token").focus();
-}
+addEventListener("hashchange", enterByAddress);
+enterByAddress();

@@ -11,18 +11,22 @@ const TONES = {
 };
 export const tone = (state) => TONES[state] ?? "unknown";
 
+// What cannot be seen, or turns the direction of writing around, is marked, as on a terminal: names may be hostile.
+const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const seen = (text) => String(text).replace(UNSEEN, "·");
+
 /** An element. `given`: attributes; `class`, `text`, `on` (by event) and `data` are special. Children: nodes or texts. */
 export function el(tag, given = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "class") made.className = value;
-    else if (name === "text") made.textContent = value;
+    else if (name === "text") made.textContent = seen(value);
     else if (name === "on") for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
     else if (name === "data") Object.assign(made.dataset, value);
     else made.setAttribute(name, value === true ? "" : String(value));
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== "").map((child) => (child instanceof Node ? child : seen(child))));
   return made;
 }
 
@@ -65,6 +69,8 @@ export function clock(at, withSeconds = true) {
   return new Date(at * 1000).toLocaleTimeString("en-GB", options);
 }
 const isToday = (at) => new Date(at * 1000).toDateString() === new Date(serverNow() * 1000).toDateString();
+/** With the date unless it is today's: nights have a midnight. */
+export const exactly = (at) => (isToday(at) ? clock(at) : `${new Date(at * 1000).toLocaleDateString("en-GB")} ${clock(at)}`);
 export const moment = (at) => (isToday(at) ? clock(at, false) : `${new Date(at * 1000).toLocaleDateString("en-GB")} ${clock(at, false)}`);
 
 /** An element that goes on counting: `age` (how long it is so), `ago`, or `left` (until then). */
@@ -86,5 +92,11 @@ export function facts(pairs) {
 }
 
 export function replace(node, ...children) {
-  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== "").map((child) => (child instanceof Node ? child : seen(child))));
+}
+
+/** Unlike `replace` it does nothing if that is said already: what is read aloud is not read again. */
+export function say(node, text) {
+  const shown = seen(text);
+  if (node.textContent !== shown) node.textContent = shown;
 }

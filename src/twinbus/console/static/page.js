@@ -1,10 +1,11 @@
 // The page: listens to the stream of state, and draws what has changed.
 
-import { MARKS, atLeast, chip, clock, count, counted, el, facts, length, moment, rate, replace, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
+import { MARKS, atLeast, chip, clock, count, counted, el, exactly, facts, length, moment, rate, replace, say, serverNow, setServerTime, size, tickAll, ticking, tone } from "./format.js";
 import { KeyedTable } from "./tables.js";
 import { draw } from "./plots.js";
 import { act, ask, confirm, quoted, setProof, toast } from "./dialogs.js";
 import { allowChanges, browse, setEntityNames } from "./browser.js";
+import { showToken, takeToken } from "./token.js";
 
 const SILENT_MS = 10000;
 const ROWS = new Set(["entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events", "history"]);
@@ -39,8 +40,11 @@ function schedule() {
   });
 }
 
+let current = null;
 function listen() {
-  const stream = new EventSource("api/stream");
+  current?.close();
+  heardAt = performance.now();
+  const stream = current = new EventSource("api/stream");
   const heard = (event) => {
     heardAt = performance.now();
     const said = JSON.parse(event.data);
@@ -51,6 +55,7 @@ function listen() {
   stream.addEventListener("news", (event) => { apply(heard(event).news); schedule(); });
   stream.addEventListener("beat", heard);
   stream.addEventListener("error", async () => {
+    if (stream !== current) return;
     lost();
     if (stream.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
     stream.close();
@@ -58,14 +63,14 @@ function listen() {
       try {
         if ((await fetch("api/session")).status === 401) { location.reload(); return; }
       } catch { /* it is still away */ }
-      listen();
+      if (stream === current) listen();
     }, 2000);
   });
 }
 
 function lost() {
   if (lostAt !== null) return;
-  lostAt = serverNow();
+  lostAt = serverNow() - (performance.now() - heardAt) / 1000;
   document.body.classList.add("stale");
   $("link").className = "pill bad";
   $("link").textContent = "✕ disconnected";
@@ -80,7 +85,7 @@ async function back() {
   $("offline").hidden = true;
   $("link").className = "pill good";
   $("link").textContent = "✓ live";
-  $("pair-name").textContent = `${about.primary} → ${about.secondary}`;
+  say($("pair-name"), `${about.primary} → ${about.secondary}`);
   try {
     const session = await ask("api/session");
     setProof(session.proof);
@@ -95,7 +100,7 @@ async function back() {
 }
 
 setInterval(() => {
-  if (performance.now() - heardAt > SILENT_MS) lost();
+  if (performance.now() - heardAt > SILENT_MS) { lost(); listen(); } // a connection may be dead without an end
   tickAll();
 }, 1000);
 
@@ -110,9 +115,9 @@ function drawVerdict() {
   $("verdict").className = `verdict ${kind}`;
   part("verdict", ".mark").textContent = MARKS[kind];
   const word = pair.state[0].toUpperCase() + pair.state.slice(1);
-  if ($("verdict-word").textContent !== word) $("verdict-word").textContent = word;
+  say($("verdict-word"), word);
   replace($("verdict-since"), pair.since ? el("span", {}, `since ${moment(pair.since)}, `, ticking(pair.since)) : null);
-  if ($("verdict-text").textContent !== pair.reason) $("verdict-text").textContent = pair.reason;
+  say($("verdict-text"), pair.reason);
   replace($("verdict-unknown"), ...(pair.reasons.length ? pair.unknown : []).slice(0, 4).map((each) => el("li", { text: `Not known: ${each}` })));
   replace($("verdict-at"), "Looked at both namespaces ", ticking(pair.at, "ago"), ".");
   document.title = `${pair.state} - ${about.primary ?? "twinbus"}`;
@@ -173,7 +178,7 @@ const works = (given) => {
 };
 const sayers = (row) => {
   const all = row.failed_over + row.suspect + row.healthy;
-  if (!all) return el("span", { class: "unsure", text: state.fleet?.has_board === false ? "no board" : "-" });
+  if (!all) return state.fleet?.has_board === false ? "" : el("span", { class: "unsure", text: "-" });
   const some = [row.failed_over ? `${row.failed_over} failed over` : "", row.suspect ? `${row.suspect} suspect` : ""].filter(Boolean).join(", ");
   return el("span", { title: row.who.map((each) => `${each.process}: ${each.state}`).join("\n"), text: some ? `${some}, of ${all}` : `${all} healthy` });
 };
@@ -184,13 +189,13 @@ const tables = {
     columns: [
       { label: "Name", kind: "name", cell: (row) => el("a", { href: "#messages", data: { act: "browse" }, text: row.name, on: { click: (event) => { event.preventDefault(); browse({ side: "primary", entity: row.name }); } } }) },
       { label: "State", cell: (row) => chip(row.state) },
-      { label: "Since", cell: (row) => (row.since ? [`${moment(row.since)}, `, ticking(row.since)] : "") },
+      { label: "Since", kind: "when", cell: (row) => (row.since ? [`${moment(row.since)}, `, ticking(row.since)] : "") },
       { label: "Send", cell: (row) => works(row.sending) },
       { label: "Receive", cell: (row) => works(row.receiving) },
       { label: "Manage", cell: (row) => works(row.managing) },
       { label: "In backlog", kind: "number", cell: (row) => atLeast(row.waiting, row.waiting_at_least) },
-      { label: "Processes say", cell: sayers },
-      { label: "Next ping", cell: (row) => (row.next_ping ? ticking(row.next_ping, "left") : "") },
+      { label: "Processes say", isOptional: true, cell: sayers },
+      { label: "Next ping", isOptional: true, cell: (row) => (row.next_ping ? ticking(row.next_ping, "left") : "") },
       { label: "Why", kind: "reason", cell: (row) => row.reason },
     ],
   }),
@@ -231,7 +236,7 @@ const tables = {
       { label: "Held", kind: "number", cell: (row) => count(row.held) },
       { label: "Spooled", kind: "number", cell: (row) => (row.spooled === null ? "-" : count(row.spooled)) },
       { label: "To backlog", kind: "number", cell: (row) => count(row.sent_to_backlog) },
-      { label: "Syphon", cell: (row) => (row.syphon ? `${row.syphon.state}, ${rate(row.syphon.rate)}` : "-") },
+      { label: "Syphon", isOptional: true, cell: (row) => (row.syphon ? `${row.syphon.state}, ${rate(row.syphon.rate)}` : "") },
       { label: "Why", kind: "reason", cell: (row) => row.reason || (row.secondary_down_for !== null ? `secondary unreachable for ${length(row.secondary_down_for)}` : "") },
     ],
   }),
@@ -259,8 +264,8 @@ function drawEntities() {
   const rows = state.entities ?? {}, all = Object.values(rows), names = Object.values(rows).map((row) => row.name);
   const ill = all.filter((row) => !["healthy", "unknown"].includes(row.state)).length;
   const why = state.unlisted?.why ? ` There may be more: ${state.unlisted.why}.` : "";
-  part("entities", ".summary").textContent = all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "";
-  tables.entities.show(rows);
+  say(part("entities", ".summary"), all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "");
+  tables.entities.show(state.entities);
   setEntityNames(names.sort());
 }
 
@@ -271,15 +276,15 @@ function drawBacklog() {
   else if (backlog.is_filling === false) facts_.push("not growing");
   if (backlog.unlisted) facts_.push(`settings and sizes are unknown: ${backlog.unlisted}`);
   if (backlog.doubt) facts_.push(backlog.doubt);
-  part("backlog", ".summary").textContent = facts_.join("; ");
-  tables.queues.show(state.queues ?? {});
+  say(part("backlog", ".summary"), facts_.join("; "));
+  tables.queues.show(state.queues);
 }
 
 function drawProcesses() {
   const fleet = state.fleet ?? {};
   const text = fleet.has_board === false ? "There is no board: processes report only if they have board=True, or --board." : fleet.problem ? `Not known as a whole: ${fleet.problem}.` : fleet.reporting !== undefined ? `${count(fleet.reporting)} report, ${count(fleet.silent)} have gone silent${fleet.left_out ? `, ${count(fleet.left_out)} more are not shown` : ""}.` : "";
-  part("processes", ".summary").textContent = text;
-  tables.processes.show(state.processes ?? {});
+  say(part("processes", ".summary"), text);
+  tables.processes.show(state.processes);
 }
 
 // --- quarantine ---
@@ -294,8 +299,8 @@ function quarantineBox(key) {
 function drawQuarantine() {
   const rows = state.quarantine ?? {}, total = state.backlog?.quarantined, shown = Object.keys(rows).length;
   for (const key of picked) if (!rows[key]) picked.delete(key);
-  part("quarantine", ".summary").textContent = total && total > shown ? `${count(total)} in all, ${count(shown)} shown.` : "";
-  tables.quarantine.show(rows);
+  say(part("quarantine", ".summary"), total && total > shown ? `${count(total)} in all, ${count(shown)} shown.` : "");
+  tables.quarantine.show(state.quarantine);
   drawQuarantineActions();
 }
 
@@ -307,7 +312,7 @@ function drawQuarantineActions() {
     button(`Send home: ${picked.size}`, "primary", redrive), button(`Throw away: ${picked.size}`, "danger", discard)] : []));
 }
 
-const pickedNumbers = () => [...picked].map((key) => key.split("/").map(Number));
+const pickedNumbers = () => [...picked].map((key) => key.split("/"));
 async function redrive() {
   if (await confirm({ title: `Send ${counted(picked.size, "message")} home`, text: "Each goes to the entity that it is for, with its full time to live. Those that are refused again stay.", command: () => `twinbus syphon quarantine redrive ${[...picked].join(" ")}`, button: "Send home" })) await act("quarantine.redrive", { numbers: pickedNumbers() });
 }
@@ -323,7 +328,7 @@ function drawSyphons() {
   for (const [key, { node }] of cards) if (!rows[key]) { node.remove(); cards.delete(key); }
   const remote = Object.values(state.processes ?? {}).filter((row) => row.syphon && row.state === "reporting").length;
   if (!Object.keys(rows).length) {
-    replace(place, el("p", { class: "empty", text: remote ? `None on this machine; ${counted(remote, "process", "processes")} elsewhere have one: they are shown below, and steered there.` : "No syphon runs on this machine. twinbus syphon starts one." }));
+    replace(place, el("p", { class: "empty", text: !state.syphons ? "Not looked at yet." : remote ? `None on this machine; ${counted(remote, "process", "processes")} elsewhere have one: they are shown below, and steered there.` : "No syphon runs on this machine. twinbus syphon starts one." }));
     return;
   }
   place.querySelector(".empty")?.remove();
@@ -375,7 +380,7 @@ async function pace(row) {
 function drawFaults() {
   const sides = state.controls?.sides ?? [], rows = Object.entries(state.faults ?? {});
   $("faults").hidden = !sides.length && !rows.length;
-  part("faults", ".summary").textContent = rows.length ? "Somebody has ordered these:" : "None is in force. Faults are for drills: these namespaces are served by twinbus.";
+  say(part("faults", ".summary"), rows.length ? "Somebody has ordered these:" : "None is in force. Faults are for drills: these namespaces are served by twinbus.");
   replace(part("faults", ".plain"), ...rows.map(([, row]) => el("li", {}, el("span", {}, `${row.side}: ${row.text}`, row.ends ? el("span", { class: "muted" }, ", ends ", ticking(row.ends, "left")) : null), mayChange ? el("button", { type: "button", text: "Clear", "aria-label": `Clear ${row.id}`, on: { click: () => act("fault.clear", { side: row.side, id: row.id }) } }) : null)));
   const place = part("faults", ".actions");
   if (!mayChange || !sides.length) place.replaceChildren();
@@ -405,12 +410,12 @@ function drawMeter() {
 function drawEvents() {
   const rows = Object.entries(state.events ?? {}).sort(([, a], [, b]) => b.at - a.at);
   const list = part("events", ".log");
-  const items = rows.map(([key, row]) => list.querySelector(`[data-key="${key}"]`) ?? el("li", { data: { key }, class: row.kind }, el("time", { text: clock(row.at), title: new Date(row.at * 1000).toLocaleString("en-GB") }), el("span", { "aria-hidden": "true", text: { bad: "✕", good: "✓", done: "▸" }[row.kind] ?? "·" }), el("span", { text: row.text })));
+  const items = rows.map(([key, row]) => list.querySelector(`[data-key="${key}"]`) ?? el("li", { data: { key }, class: row.kind }, el("time", { text: exactly(row.at), title: new Date(row.at * 1000).toLocaleString("en-GB") }), el("span", { "aria-hidden": "true", text: { bad: "✕", good: "✓", done: "▸" }[row.kind] ?? "·" }), el("span", { text: row.text })));
   replace(list, ...(items.length ? items : [el("li", { class: "empty", text: "Nothing has happened since this console was started." })]));
 }
 
 const drawPlots = () => draw(part("plots", ".figures"), state.history ?? {}, serverNow());
-const drawLocal = () => tables.local.show({ ...state.spools, ...state.proxies });
+const drawLocal = () => tables.local.show(state.spools && state.proxies && { ...state.spools, ...state.proxies });
 
 const DRAWS = {
   verdict: [drawVerdict], advice: [drawAnswers], backlog: [drawAnswers, drawBacklog, drawQuarantine], sides: [drawSides], entities: [drawEntities],
@@ -421,6 +426,12 @@ const DRAWS = {
 
 // --- views ---
 
+/** Somebody may open the address with the token where the page is open already: it leaves the address here, too. */
+async function enterAgain() {
+  const token = takeToken();
+  if (token) try { await showToken(token); } catch (error) { toast(error.message, true); }
+}
+
 function turn() {
   const isMessages = location.hash === "#messages";
   $("view-overview").hidden = isMessages;
@@ -428,7 +439,7 @@ function turn() {
   for (const [id, is] of [["to-overview", !isMessages], ["to-messages", isMessages]]) $(id).toggleAttribute("aria-current", is);
   if (isMessages) $("to-messages").setAttribute("aria-current", "page"); else $("to-overview").setAttribute("aria-current", "page");
 }
-addEventListener("hashchange", () => { turn(); scrollTo(0, 0); });
+addEventListener("hashchange", async () => { await enterAgain(); turn(); scrollTo(0, 0); });
 for (const [id, redraw] of [["entities-find", drawEntities], ["processes-find", drawProcesses], ["queues-all", drawBacklog]]) $(id).addEventListener("input", redraw);
 
 const root = document.documentElement;
@@ -441,6 +452,7 @@ $("theme").addEventListener("click", () => {
 });
 
 addEventListener("unhandledrejection", (event) => toast(`The page has made a mistake: ${event.reason?.message ?? event.reason}`, true));
+await enterAgain();
 turn();
 drawFaults();
 listen();

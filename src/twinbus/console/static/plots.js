@@ -51,8 +51,8 @@ export function draw(place, history, now) {
   }
   backlog.append(svg("path", { class: "curve", d: line }));
 
-  const flow = canvas(HEIGHT, `Messages a second: home ${rate(last(samples, "home"))}, to the primary ${rate(last(samples, "primary"))}`);
-  flow.append(svg("path", { class: "curve second", d: path(samples, "primary", from, most) }), svg("path", { class: "curve", d: path(samples, "home", from, most) }));
+  const flow = canvas(HEIGHT, `Messages a second: home ${rate(last(samples, "home"))}, to the primary ${rate(last(samples, "primary"))}, to the backlog ${rate(last(samples, "backlog"))}`);
+  flow.append(svg("path", { class: "curve second", d: path(samples, "primary", from, most) }), svg("path", { class: "curve third", d: path(samples, "backlog", from, most) }), svg("path", { class: "curve", d: path(samples, "home", from, most) }));
 
   const strip = canvas(20, "Verdicts of the last hour");
   let healthy = 0, span = 0;
@@ -64,7 +64,7 @@ export function draw(place, history, now) {
   });
   place.replaceChildren(
     figure("Backlog", `${count(last(samples, "waiting"))} messages`, backlog, `top: ${count(top)}; since ${clock(Math.max(from, samples[0].at), false)}`),
-    figure("Throughput", `home ${rate(last(samples, "home"))}`, flow, `solid: brought home; dashed: sent to the primary, ${rate(last(samples, "primary"))}; top: ${rate(most)}`),
+    figure("Throughput", `home ${rate(last(samples, "home"))}`, flow, `solid: brought home; dashed: sent to the primary, ${rate(last(samples, "primary"))}; dotted: to the backlog, ${rate(last(samples, "backlog"))}; top: ${rate(most)}`),
     figure("Primary works", `${((healthy / span) * 100).toFixed(1)} % of ${Math.max(1, Math.round(span / 60))} min`, strip, "high: failing or failed over; low: it works", "strip"),
   );
 }

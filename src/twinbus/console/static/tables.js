@@ -5,20 +5,25 @@ import { el, count } from "./format.js";
 const SHOWN = 100;
 
 export class KeyedTable {
-  /** `columns`: {label, cell(row, key), kind?}. `order(a, b)` sorts rows; `empty`: what is said if there are none. */
-  constructor(place, { caption, columns, order, empty, fits = () => true }) {
+  /** `columns`: {label, cell(row, key), kind?, isOptional?}: optional ones are hidden while all their cells are empty. `order(a, b)` sorts rows; `empty`: said if there are none; `unknown`: before that is known. */
+  constructor(place, { caption, columns, order, empty, unknown = "Not looked at yet.", fits = () => true }) {
+    this.texts = { empty, unknown };
     this.columns = columns; this.order = order; this.fits = fits; this.most = SHOWN;
     this.known = new Map();
     this.body = el("tbody");
-    const heads = columns.map(({ label, kind }) => el("th", { scope: "col", class: kind === "number" ? "number" : "" }, label || el("span", { class: "hidden", text: "Actions" })));
+    const heads = this.heads = columns.map(({ label, kind }) => el("th", { scope: "col", class: kind === "number" ? "number" : "" }, label || el("span", { class: "hidden", text: "Actions" })));
     this.table = el("table", {}, el("caption", { class: "hidden", text: caption }), el("thead", {}, el("tr", {}, ...heads)), this.body);
-    this.empty = el("p", { class: "empty", text: empty });
+    this.empty = el("p", { class: "empty" });
     this.more = el("button", { type: "button", class: "more", on: { click: () => { this.most = Infinity; this.show(this.rows); } } });
     place.replaceChildren(this.empty, this.table, this.more);
+    this.show(undefined);
   }
 
-  show(rows) {
-    this.rows = rows;
+  /** `rows`: by key; undefined if they are not known. */
+  show(given) {
+    this.rows = given;
+    const rows = given ?? {};
+    this.empty.textContent = given ? this.texts.empty : this.texts.unknown;
     const keys = Object.keys(rows).filter((key) => this.fits(rows[key], key)).sort((a, b) => this.order(rows[a], rows[b]) || a.localeCompare(b));
     const shown = keys.slice(0, this.most);
     const present = new Set(shown);
@@ -29,6 +34,11 @@ export class KeyedTable {
       if (node === before) before = before.nextElementSibling;
       else this.body.insertBefore(node, before);
     }
+    this.columns.forEach(({ isOptional }, at) => {
+      if (!isOptional) return;
+      const cells = [...this.body.rows].map((row) => row.cells[at]), isEmpty = cells.every((cell) => !cell.hasChildNodes());
+      for (const cell of [this.heads[at], ...cells]) cell.hidden = isEmpty;
+    });
     this.table.hidden = !shown.length;
     this.empty.hidden = Boolean(shown.length);
     this.more.hidden = keys.length <= shown.length;
