@@ -26,7 +26,7 @@ from twinbus.broker.entities.session_states import SessionStateUsage
 from twinbus.broker.entities.timers import DueTimes
 from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
-from twinbus.broker.operations import ReceiverLost, Refused, SessionAccepted
+from twinbus.broker.operations import ReceiveMode, ReceiverLost, Refused, SessionAccepted
 from twinbus.broker.store.api import (
     DueRows,
     EntityRow,
@@ -219,10 +219,25 @@ class SessionQueue(Queue):
     def _is_locked(self, name: str, now_ms: int, step: Step) -> bool:
         """Whether the session is locked; a lock that has ended is removed."""
         session = self.sessions.get(name)
-        if session is not None and session.until_ms <= now_ms:
+        if session is not None and session.until_ms <= now_ms and not self._prolonged(session, now_ms):
             self._expire_session(session, now_ms, step)
             return False
         return session is not None
+
+    def _prolonged(self, session: LockedSession, now_ms: int) -> bool:
+        """Whether a lock that has ended goes on: a receiver that deletes has it, and waits for messages.
+
+        It holds nothing that somebody else could process instead. The service does not interrupt its waiting either.
+        """
+        is_deleting = session.receiver.mode is ReceiveMode.RECEIVE_AND_DELETE
+        if not is_deleting or not session.receiver.is_ready or session.tokens:
+            return False
+        self._lock_until(session, now_ms + self.settings.lock_ms)
+        return True
+
+    def _lock_until(self, session: LockedSession, until_ms: int) -> None:
+        session.until_ms = until_ms
+        self._ends.set(session.name, until_ms)
 
     def check_locked(self, name: str | None, now_ms: int, holder: int | None = None) -> LockedSession:
         """Raise `SessionLockLost` unless this receiver has locked the session; None: any receiver."""
@@ -236,8 +251,7 @@ class SessionQueue(Queue):
     def renew_session(self, name: str, now_ms: int, holder: int | None = None) -> int:
         """Renew the lock of a session; returns the new end."""
         session = self.check_locked(name, now_ms, holder)
-        session.until_ms = now_ms + self.settings.lock_ms
-        self._ends.set(name, session.until_ms)
+        self._lock_until(session, now_ms + self.settings.lock_ms)
         return session.until_ms
 
     def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
@@ -477,9 +491,11 @@ class SessionQueue(Queue):
         self._has_work = False
         most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
         for name in islice(self._ends.take_due(now_ms), most):
-            self._expire_session(self.sessions[name], now_ms, step)
+            if not self._prolonged(self.sessions[name], now_ms):
+                self._expire_session(self.sessions[name], now_ms, step)
             most -= 1
         for receiver in islice(self._wait_ends.take_due(now_ms), most):
+            self.touch(now_ms)
             self._time_out(self._waiters.pop(receiver), step)
         self._scan(self._expiry_scan, ExpiredRows, now_ms, step)
         self._scan(self._due_scan, DueRows, now_ms, step)
@@ -498,6 +514,7 @@ class SessionQueue(Queue):
             self._end_lock(lock.row, now_ms, step)
 
     def _expire_session(self, session: LockedSession, now_ms: int, step: Step) -> None:
+        self.touch(now_ms)  # its receiver used it until now
         self._fail_session(session, now_ms, step)
         step.gone.append(session.receiver.name)
         text = f"the lock of the session {session.name!r} has ended; accept the session again"

@@ -294,6 +294,33 @@ def test_receive_and_delete_works_in_a_session(harness: NamespaceHarness) -> Non
     assert harness.peek() == []
 
 
+def test_a_receiver_that_deletes_keeps_its_session_while_it_waits(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", credit=5, deletes=True)
+    harness.pass_time(3 * LOCK_MS + 1)
+    assert not [each for each in harness.take() if isinstance(each, ReceiverLost)]
+    other, origin = ask_for(harness, "a")
+    refusal = answer(harness, origin)
+    assert isinstance(refusal, Refused)
+    assert isinstance(refusal.error, SessionCannotBeLocked)
+    harness.send(message("1"))
+    assert len(delivered(harness, receiver)) == 1
+    harness.do(CloseReceiver(receiver))
+    assert accept(harness, "a")[0] > other
+
+
+def test_a_receiver_that_deletes_and_does_not_wait_loses_its_session(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", deletes=True)
+    harness.pass_time(LOCK_MS)
+    (lost,) = [each for each in harness.take() if isinstance(each, ReceiverLost)]
+    assert (lost.receiver, type(lost.error)) == (receiver, SessionLockLost)
+
+
+def test_a_receiver_that_locks_loses_its_session_though_it_waits(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", credit=5)
+    harness.pass_time(LOCK_MS)
+    assert [each.receiver for each in harness.take() if isinstance(each, ReceiverLost)] == [receiver]
+
+
 def test_a_drain_waits_for_what_is_on_disk(harness: NamespaceHarness) -> None:
     harness.send(message("1"), message("2"))
     receiver, _ = accept(harness, "a")
