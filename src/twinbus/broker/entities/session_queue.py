@@ -59,7 +59,7 @@ _FOR_EVER_MS = 2**62
 class LockedSession:
     """A session that a receiver has locked."""
 
-    __slots__ = ("name", "opens_after", "receiver", "tokens", "until_ms", "window")
+    __slots__ = ("is_overdue", "name", "opens_after", "receiver", "tokens", "until_ms", "window")
 
     def __init__(self, name: str, receiver: Receiver, until_ms: int, opens_after: int) -> None:
         self.name = name
@@ -70,6 +70,8 @@ class LockedSession:
         self.window: Window | None = None
         self.tokens: set[bytes] = set()
         """Of its locked messages."""
+        self.is_overdue = False
+        """The lock has ended, and its receiver still waits: it has not been told."""
 
 
 class SessionWaiter(NamedTuple):
@@ -219,25 +221,19 @@ class SessionQueue(Queue):
     def _is_locked(self, name: str, now_ms: int, step: Step) -> bool:
         """Whether the session is locked; a lock that has ended is removed."""
         session = self.sessions.get(name)
-        if session is not None and session.until_ms <= now_ms and not self._prolonged(session, now_ms):
+        if session is not None and session.until_ms <= now_ms:
             self._expire_session(session, now_ms, step)
             return False
         return session is not None
 
-    def _prolonged(self, session: LockedSession, now_ms: int) -> bool:
-        """Whether a lock that has ended goes on: a receiver that deletes has it, and waits for messages.
+    def _waits_in_vain(self, session: LockedSession) -> bool:
+        """Whether its receiver deletes messages, holds none, and waits for one.
 
-        It holds nothing that somebody else could process instead. The service does not interrupt its waiting either.
+        The end of the lock does not interrupt it, as with the service: it is told when the next message comes, which
+        it does not get any more, when it asks for more, or when somebody else wants the session.
         """
         is_deleting = session.receiver.mode is ReceiveMode.RECEIVE_AND_DELETE
-        if not is_deleting or not session.receiver.is_ready or session.tokens:
-            return False
-        self._lock_until(session, now_ms + self.settings.lock_ms)
-        return True
-
-    def _lock_until(self, session: LockedSession, until_ms: int) -> None:
-        session.until_ms = until_ms
-        self._ends.set(session.name, until_ms)
+        return is_deleting and not session.tokens and not session.window and self.is_waiting(session.receiver)
 
     def check_locked(self, name: str | None, now_ms: int, holder: int | None = None) -> LockedSession:
         """Raise `SessionLockLost` unless this receiver has locked the session; None: any receiver."""
@@ -251,7 +247,8 @@ class SessionQueue(Queue):
     def renew_session(self, name: str, now_ms: int, holder: int | None = None) -> int:
         """Renew the lock of a session; returns the new end."""
         session = self.check_locked(name, now_ms, holder)
-        self._lock_until(session, now_ms + self.settings.lock_ms)
+        session.until_ms = now_ms + self.settings.lock_ms
+        self._ends.set(name, session.until_ms)
         return session.until_ms
 
     def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
@@ -345,6 +342,9 @@ class SessionQueue(Queue):
         asked: dict[str, Window] = {}
         while self.may_deliver and (receiver := self.receivers.next_ready()) is not None:
             session = self._by_receiver.get(receiver.name)
+            if session is not None and session.is_overdue:
+                self._expire_session(session, now_ms, step)
+                continue
             if session is None or session.window is None or session.until_ms <= now_ms:
                 self.receivers.step_aside()
                 continue
@@ -491,8 +491,10 @@ class SessionQueue(Queue):
         self._has_work = False
         most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
         for name in islice(self._ends.take_due(now_ms), most):
-            if not self._prolonged(self.sessions[name], now_ms):
-                self._expire_session(self.sessions[name], now_ms, step)
+            session = self.sessions[name]
+            session.is_overdue = self._waits_in_vain(session)
+            if not session.is_overdue:
+                self._expire_session(session, now_ms, step)
             most -= 1
         for receiver in islice(self._wait_ends.take_due(now_ms), most):
             self.touch(now_ms)
