@@ -31,7 +31,7 @@ FILES = (
     "mgmt_tests/test_topic_filter_counts_live.py",
     *(
         f"async_tests/test_{name}_async.py"
-        for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions")
+        for name in ("queues", "sessions", "subscriptions", "topic", "list_sessions", "sb_client")
     ),
     *(
         f"mgmt_tests/async/test_mgmt_{name}_async.py"
