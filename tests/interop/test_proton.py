@@ -128,6 +128,7 @@ def test_a_receiver_cannot_make_a_message_larger_than_one_may_be_sent(
     connection.create_sender("orders").send(Message(body=b"x" * 260_000, id="1"))
     receiver = connection.create_receiver("orders", credit=1, options=SecondMode())
     receiver.receive()
+    assert receiver.fetcher is not None
     delivery = receiver.fetcher.unsettled[0]
     delivery.local.failed = True
     delivery.local.annotations = {symbol("note"): "y" * 4_000}
