@@ -165,6 +165,11 @@ def parse_time(text: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
+def has_zone(text: str) -> bool:
+    """Whether an ISO 8601 time says in which zone it is. Raises `ValueError`."""
+    return datetime.fromisoformat(text).tzinfo is not None
+
+
 def parse_time_ms(text: str) -> int:
     """The same in milliseconds. Raises `ValueError` also if its zone leads out of the years 1 to 9999."""
     value_ms = (parse_time(text) - EPOCH) // _MS

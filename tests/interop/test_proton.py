@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from azure.servicebus import ServiceBusClient
 from proton import Delivery, Message, symbol, ulong
 from proton.reactor import AtMostOnce, LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
@@ -119,6 +120,31 @@ def test_a_large_message_is_refused_and_a_nearly_as_large_one_is_not(connection:
     receiver = connection.create_receiver("orders", credit=1)
     assert receiver.receive().body == b"x" * 250_000
     receiver.accept()
+
+
+def test_a_receiver_cannot_make_a_message_larger_than_one_may_be_sent(
+    connection: BlockingConnection, proton_namespace: LocalNamespace
+) -> None:
+    connection.create_sender("orders").send(Message(body=b"x" * 260_000, id="1"))
+    receiver = connection.create_receiver("orders", credit=1, options=SecondMode())
+    receiver.receive()
+    assert receiver.fetcher is not None
+    delivery = receiver.fetcher.unsettled[0]
+    delivery.local.failed = True
+    delivery.local.annotations = {symbol("note"): "y" * 4_000}
+    delivery.update(Delivery.MODIFIED)
+    connection.wait(lambda: delivery.remote_state, msg="the answer")
+    assert delivery.remote_state == Delivery.REJECTED
+    assert delivery.remote.condition.name == "amqp:link:message-size-exceeded"
+    assert "settle it without them" in delivery.remote.condition.description
+    with (
+        ServiceBusClient.from_connection_string(proton_namespace.connection_string) as client,
+        client.get_queue_receiver("orders") as browser,
+    ):
+        (kept,) = browser.peek_messages(2)
+    assert (kept.application_properties, kept.delivery_count) == (None, 0)
+    receiver.accept()
+    assert receive_none(connection.create_receiver("orders", credit=1, name="again"))
 
 
 def test_a_missing_queue_is_refused(connection: BlockingConnection) -> None:

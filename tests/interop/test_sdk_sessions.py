@@ -125,6 +125,16 @@ def test_what_is_not_settled_when_the_lock_ends_has_failed_once(client: ServiceB
         assert receive_exactly(receiver, 1, WAIT_S)[0].delivery_count == 1
 
 
+@pytest.mark.long
+def test_a_receiver_that_deletes_may_wait_longer_than_its_session_is_locked(client: ServiceBusClient) -> None:
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    with client.get_queue_receiver(BRIEF, session_id="a", receive_mode=mode) as receiver:
+        assert receiver.receive_messages(max_wait_time=7) == []
+    send(client, "a", "1", queue=BRIEF)
+    with client.get_queue_receiver(BRIEF, session_id="a", receive_mode=mode) as receiver:
+        assert [str(each) for each in receive_exactly(receiver, 1, WAIT_S)] == ["1"]
+
+
 def test_deferring_peeking_and_dead_lettering_in_a_session(client: ServiceBusClient) -> None:
     send(client, "a", "later", "bad", "seen")
     send(client, "b", "other")

@@ -258,6 +258,22 @@ def test_rules_come_back_as_they_were_written(admin: ServiceBusAdministrationCli
         admin.get_rule("events", "audit", "sql")
 
 
+def test_a_time_without_a_zone_comes_back_without_one_and_means_utc(
+    admin: ServiceBusAdministrationClient, namespace: LocalNamespace
+) -> None:
+    admin.create_topic("events")
+    admin.create_subscription("events", "audit")
+    plain = datetime(2020, 7, 5, 11, 12, 13)
+    action = SqlRuleAction("SET at = @at", parameters={"@at": plain})
+    filters = CorrelationRuleFilter(properties={"plain": plain, "zoned": plain.replace(tzinfo=UTC)})
+    admin.create_rule("events", "audit", "timed", filter=filters, action=action)
+    rule = admin.get_rule("events", "audit", "timed")
+    assert isinstance(rule.filter, CorrelationRuleFilter)
+    assert isinstance(rule.action, SqlRuleAction)
+    assert rule.filter.properties == filters.properties
+    assert rule.action.parameters == action.parameters
+
+
 def test_what_cannot_be_is_refused_and_nothing_is_made(admin: ServiceBusAdministrationClient) -> None:
     admin.create_topic("events")
     admin.create_subscription("events", "audit")

@@ -306,10 +306,18 @@ SERVICE = (
     Mutant(
         "S9",
         "broker/entities/settlement.py",
-        "if growth > 0 and stored_bytes + growth > limit:",
-        "if growth > 0 and queue.stored_bytes > limit:",
+        "if stored_bytes + growth > limit:",
+        "if queue.stored_bytes > limit:",
         "what receivers write on messages does not count against the maximum size of a queue",
         "test_what_receivers_write_on_messages_counts_against_the_maximum_size",
+    ),
+    Mutant(
+        "S9",
+        "broker/entities/settlement.py",
+        "if most is not None and size > most:",
+        "if most is not None and len(row.payload) > most:",
+        "a receiver makes a message larger than one may be sent",
+        "test_receivers_cannot_make_a_message_larger_than_one_may_be_sent",
     ),
     Mutant(
         "S9",

@@ -73,8 +73,9 @@ class NamespaceHarness:
         limits: WindowLimits | None = None,
         on_events: Callable[[MessageEvents], None] | None = None,
         work_per_step: int = WORK_PER_STEP,
+        message_bytes_max: int | None = None,
     ) -> None:
-        self._work_per_step = work_per_step
+        self._work_per_step, self._message_bytes_max = work_per_step, message_bytes_max
         self._on_events = on_events
         self.delays: dict[str, int] = {}
         """How long copies for a subscription, by its path in lower case, are held back."""
@@ -117,6 +118,7 @@ class NamespaceHarness:
             records_events=self._on_events is not None,
             copy_delays=lambda now_ms: (lambda path: self.delays.get(path.lower(), 0)) if self.delays else None,
             work_per_step=self._work_per_step,
+            message_bytes_max=self._message_bytes_max,
         )
 
     def _report(self, report: Report) -> None:

@@ -205,6 +205,7 @@ class NamespaceServer:
             new_token=LockTokens(),
             records_events=self.ledger.events is not None,
             copy_delays=self.faults.copy_delays,
+            message_bytes_max=self.options.limits.message_bytes_max,
         )
 
     def _open_context(self) -> ConnectionContext:

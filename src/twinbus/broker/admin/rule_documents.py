@@ -25,7 +25,7 @@ from twinbus.broker.entities.rules import (
     TypedValue,
 )
 from twinbus.errors import ArgumentError
-from twinbus.units import iso_duration, parse_iso_duration, parse_time_ms, utc_time_ms
+from twinbus.units import has_zone, iso_duration, parse_iso_duration, parse_time_ms, utc_time_ms
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 COMPATIBILITY = "20"
@@ -126,7 +126,7 @@ def _value_of(pair: Element) -> TypedValue:
         raise ArgumentError(f"a value must be one of {', '.join(KINDS)}, got {excerpt(kind)}")
     text = "" if value is None else value.text or ""
     try:
-        return TypedValue(kind, _VALUES[kind][0](text))
+        return TypedValue(kind, _VALUES[kind][0](text), kind == "dateTime" and not has_zone(text))
     except ValueError:
         raise ArgumentError(f"a value of type {kind} cannot be {excerpt(text)}") from None
 
@@ -180,6 +180,7 @@ def _values(name: str, values: NamedValues) -> str:
 
 
 def _pair(key: str, typed: TypedValue) -> str:
-    text = plain(_VALUES[typed.kind][1](typed.value))
+    written = _VALUES[typed.kind][1](typed.value)
+    text = plain(written.removesuffix("Z") if typed.lacks_zone else written)
     value = tag("Value", text, i__type=f"d6p1:{typed.kind}", xmlns__d6p1=SCHEMA)
     return tag("KeyValueOfstringanyType", tag("Key", plain(key)), value)

@@ -80,14 +80,16 @@ class NamespaceMachine:
         records_events: bool = False,
         copy_delays: Callable[[int], CopyDelays | None] = lambda _now_ms: None,
         work_per_step: int = WORK_PER_STEP,
+        message_bytes_max: int | None = None,
     ) -> None:
         """`records_events`: steps have what happens to messages. `copy_delays`: which copies are late at a time.
 
-        `work_per_step`: a step that has done this much leaves what can wait to later steps.
+        `work_per_step`: a step that has done this much leaves what can wait to later steps. `message_bytes_max`: how
+        large receivers may make a message with properties; senders are checked before.
         """
         self._records_events = records_events
         self._work_per_step = work_per_step
-        self.registry = Registry(stored, new_token, window_limits or WindowLimits(), copy_delays)
+        self.registry = Registry(stored, new_token, window_limits or WindowLimits(), copy_delays, message_bytes_max)
         self._number = stored.last_number
         self._administration = Administration(self.registry)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
@@ -257,6 +259,7 @@ class NamespaceMachine:
     def _close_receiver(self, command: CloseReceiver, now_ms: int, step: Step) -> None:
         if command.receiver in self._receivers:
             queue, receiver = self._receivers.pop(command.receiver)
+            queue.touch(now_ms)  # it was in use until now, not only until the receiver came
             self._touch(queue).close(receiver, now_ms, step)
 
     # --- loans ---
@@ -271,18 +274,22 @@ class NamespaceMachine:
         queue.deliver(now_ms, step)
 
     def _renew(self, command: RenewMessageLocks, now_ms: int, step: Step) -> None:
-        until_ms = self._find_queue(command.path, step).renew(command.tokens, now_ms)
+        queue = self._find_queue(command.path, step)
+        queue.touch(now_ms)
+        until_ms = queue.renew(command.tokens, now_ms)
         step.reply(LocksRenewed(until_ms))
 
     # --- sessions ---
 
     def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
         queue = as_session_queue(self._find(command.path, step))
+        queue.touch(now_ms)
         until_ms = queue.renew_session(command.session_id, now_ms, command.holder)
         step.reply(LocksRenewed((until_ms,)))
 
     def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
         queue = as_session_queue(self._find(command.path, step))
+        queue.touch(now_ms)
         queue.set_state(command.session_id, command.state, now_ms, step, holder=command.holder)
         step.reply(Done())
 

@@ -80,8 +80,11 @@ class Registry:
         new_token: Callable[[], bytes],
         window_limits: WindowLimits,
         copy_delays: Callable[[int], CopyDelays | None],
+        message_bytes_max: int | None = None,
     ) -> None:
-        self.context = EntityContext(new_token, window_limits, copy_delays, Forwarder(self), stored.last_number)
+        self.context = EntityContext(
+            new_token, window_limits, copy_delays, Forwarder(self), message_bytes_max, stored.last_number
+        )
         self._by_path: dict[str, MessagingEntity] = {}
         self._by_id: dict[int, MessagingEntity] = {}
         self._counted = 0

@@ -62,6 +62,8 @@ class EntityContext:
     copy_delays: Callable[[int], CopyDelays | None]
     """The delays of copies at a time; None: none is delayed."""
     forwarder: Forwarder
+    message_bytes_max: int | None
+    """How large a message of the namespace may be."""
     committed: int
     """The last change set that is known to be durable."""
 
@@ -135,7 +137,7 @@ class MessagingEntity(ABC):
         """Apply the settings of this row."""
 
     def touch(self, now_ms: int) -> None:
-        """Record an access: a send, a receive, a peek or a change."""
+        """Record an access: a send, a receive or its end, a peek, a settlement, a change, a message that is due."""
         self.accessed_at_ms = self._idle_since_ms = now_ms
 
     def check_intact(self) -> None:
@@ -145,6 +147,12 @@ class MessagingEntity(ABC):
             raise InternalError(text)
 
     # --- in ---
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        """How large a message may become here; None: nobody has said."""
+        limits = (self.settings.message_bytes_max, self._context.message_bytes_max)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @abstractmethod
     def check_sendable(self) -> None:

@@ -462,6 +462,8 @@ class Queue(MessagingEntity):
     def _activate(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
         """Enqueue scheduled messages that are due, as if they were sent now."""
         self._remove_all(rows, step)
+        if rows:
+            self.touch(now_ms)
         if rows and self.destination is not None:
             for row in rows:
                 self._context.forwarder.forward(self, self._activate_row(row, now_ms), hop_count_of(row), now_ms, step)

@@ -20,6 +20,8 @@ class TypedValue(NamedTuple):
     kind: str
     """One of `KINDS`."""
     value: str | int | float | bool
+    lacks_zone: bool = False
+    """Whether it is a time that was written without a zone: it counts as UTC, and is written without one again."""
 
 
 NamedValues = tuple[tuple[str, TypedValue], ...]

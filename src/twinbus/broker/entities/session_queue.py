@@ -26,7 +26,7 @@ from twinbus.broker.entities.session_states import SessionStateUsage
 from twinbus.broker.entities.timers import DueTimes
 from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
-from twinbus.broker.operations import ReceiverLost, Refused, SessionAccepted
+from twinbus.broker.operations import ReceiveMode, ReceiverLost, Refused, SessionAccepted
 from twinbus.broker.store.api import (
     DueRows,
     EntityRow,
@@ -59,7 +59,7 @@ _FOR_EVER_MS = 2**62
 class LockedSession:
     """A session that a receiver has locked."""
 
-    __slots__ = ("name", "opens_after", "receiver", "tokens", "until_ms", "window")
+    __slots__ = ("is_overdue", "name", "opens_after", "receiver", "tokens", "until_ms", "window")
 
     def __init__(self, name: str, receiver: Receiver, until_ms: int, opens_after: int) -> None:
         self.name = name
@@ -70,6 +70,8 @@ class LockedSession:
         self.window: Window | None = None
         self.tokens: set[bytes] = set()
         """Of its locked messages."""
+        self.is_overdue = False
+        """The lock has ended, and its receiver still waits: it has not been told."""
 
 
 class SessionWaiter(NamedTuple):
@@ -224,6 +226,15 @@ class SessionQueue(Queue):
             return False
         return session is not None
 
+    def _waits_in_vain(self, session: LockedSession) -> bool:
+        """Whether its receiver deletes messages, holds none, and waits for one.
+
+        The end of the lock does not interrupt it, as with the service: it is told when the next message comes, which
+        it does not get any more, when it asks for more, or when somebody else wants the session.
+        """
+        is_deleting = session.receiver.mode is ReceiveMode.RECEIVE_AND_DELETE
+        return is_deleting and not session.tokens and not session.window and self.is_waiting(session.receiver)
+
     def check_locked(self, name: str | None, now_ms: int, holder: int | None = None) -> LockedSession:
         """Raise `SessionLockLost` unless this receiver has locked the session; None: any receiver."""
         session = self.sessions.get(name) if name is not None else None
@@ -331,6 +342,9 @@ class SessionQueue(Queue):
         asked: dict[str, Window] = {}
         while self.may_deliver and (receiver := self.receivers.next_ready()) is not None:
             session = self._by_receiver.get(receiver.name)
+            if session is not None and session.is_overdue:
+                self._expire_session(session, now_ms, step)
+                continue
             if session is None or session.window is None or session.until_ms <= now_ms:
                 self.receivers.step_aside()
                 continue
@@ -477,9 +491,13 @@ class SessionQueue(Queue):
         self._has_work = False
         most = ENDED_LOCKS_PER_STEP  # the others at the next tick, which is due at once
         for name in islice(self._ends.take_due(now_ms), most):
-            self._expire_session(self.sessions[name], now_ms, step)
+            session = self.sessions[name]
+            session.is_overdue = self._waits_in_vain(session)
+            if not session.is_overdue:
+                self._expire_session(session, now_ms, step)
             most -= 1
         for receiver in islice(self._wait_ends.take_due(now_ms), most):
+            self.touch(now_ms)
             self._time_out(self._waiters.pop(receiver), step)
         self._scan(self._expiry_scan, ExpiredRows, now_ms, step)
         self._scan(self._due_scan, DueRows, now_ms, step)
@@ -498,6 +516,7 @@ class SessionQueue(Queue):
             self._end_lock(lock.row, now_ms, step)
 
     def _expire_session(self, session: LockedSession, now_ms: int, step: Step) -> None:
+        self.touch(now_ms)  # its receiver used it until now
         self._fail_session(session, now_ms, step)
         step.gone.append(session.receiver.name)
         text = f"the lock of the session {session.name!r} has ended; accept the session again"

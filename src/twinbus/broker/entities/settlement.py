@@ -26,7 +26,7 @@ from twinbus.broker.operations import (
     SettlementOutcome,
 )
 from twinbus.broker.store.api import MessageRow, MessageState
-from twinbus.errors import LockLost, NamespaceError, NotAllowed, QuotaExceeded
+from twinbus.errors import LockLost, MessageTooLarge, NamespaceError, NotAllowed, QuotaExceeded
 
 if TYPE_CHECKING:
     from twinbus.broker.entities.queue import Queue
@@ -116,13 +116,25 @@ def _growth(queue: Queue, row: MessageRow, outcome: SettlementOutcome, grown_byt
             growth = 0
         case _:
             assert_never(outcome)
+    if growth > 0:
+        _check_room(queue, row, growth, grown_bytes)
+    return growth
+
+
+def _check_room(queue: Queue, row: MessageRow, growth: int, grown_bytes: int) -> None:
+    """Raise a `NamespaceError` if a message may not grow so much. It stays as it was, and locked."""
+    size, most = len(row.payload) + growth, queue.message_bytes_max
+    if most is not None and size > most:
+        raise MessageTooLarge(
+            f"with these properties the message would have {size} bytes, '{queue.row.path}' takes at most {most}; "
+            "settle it without them, or with less"
+        )
     stored_bytes, limit = queue.stored_bytes + grown_bytes, queue.size_bytes_max
-    if growth > 0 and stored_bytes + growth > limit:
+    if stored_bytes + growth > limit:
         raise QuotaExceeded(
             f"'{queue.row.path}' is full: it holds {stored_bytes} bytes of at most {limit}, and these properties take "
             f"{growth} more; settle the message without them, or raise the maximum size"
         )
-    return growth
 
 
 def _settle_one(queue: Queue, row: MessageRow, outcome: SettlementOutcome, now_ms: int, step: Step) -> None:

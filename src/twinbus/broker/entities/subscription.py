@@ -51,6 +51,10 @@ class Subscription(Queue):
     def size_bytes_max(self) -> int:
         return self.topic.settings.size_bytes_max
 
+    @property
+    def message_bytes_max(self) -> int | None:
+        return self.topic.message_bytes_max
+
     def touch(self, now_ms: int) -> None:
         super().touch(now_ms)
         self.topic.touch(now_ms)

@@ -397,6 +397,7 @@ class Topic(MessagingEntity):
             if plan is None:
                 break
             handed += 1
+            self.touch(now_ms)
             self.remove(row, step)
             # A full subscription gets it too: no sender waits for an error any more.
             self._distribute([plan], None, now_ms, step, is_new=False)

@@ -13,11 +13,18 @@ from seeds import examples
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
-from twinbus.broker.core.commands import CloseReceiver, CreateQueue, UpdateQueue
+from twinbus.broker.core.commands import (
+    CloseReceiver,
+    CreateQueue,
+    CreateSubscription,
+    CreateTopic,
+    SendMessages,
+    UpdateQueue,
+)
 from twinbus.broker.core.delivery_format import encode_delivery
 from twinbus.broker.core.replies import Delivery
 from twinbus.broker.entities.queue import Queue
-from twinbus.broker.entities.settings import QueueSettings, QueueStatus
+from twinbus.broker.entities.settings import QueueSettings, QueueStatus, TopicSettings
 from twinbus.broker.message import HEADER_BYTES_MAX, read_arrival
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, SettlementOutcome
 from twinbus.broker.store.api import MessageState
@@ -190,3 +197,38 @@ def test_what_receivers_write_on_messages_counts_against_the_maximum_size(outcom
     assert "settle the message without them" in str(problem)
     assert harness.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: "y" * 12_000}), other) == {}
     assert "b" in names(harness.peek(path=DEAD_LETTERS))
+
+
+@pytest.mark.parametrize(
+    "outcome", [Abandon({"a": "p" * 2_000}), Defer({"a": "p" * 2_000}), DeadLetter({"a": "p" * 2_000, REASON: "r"})]
+)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_receivers_cannot_make_a_message_larger_than_one_may_be_sent(outcome: SettlementOutcome, is_own: bool) -> None:
+    settings = QueueSettings(max_message_kb=1024) if is_own else QueueSettings()
+    harness = NamespaceHarness(settings, message_bytes_max=None if is_own else MEGABYTE)
+    harness.send(arrival("a", body=bytes(MEGABYTE - 1_000)), arrival("b", body=bytes(MEGABYTE - 3_000)))
+    lent, other = harness.receive(2)
+    (problem,) = harness.settle(outcome, lent, other).values()
+    assert isinstance(problem, MessageTooLarge)
+    assert "settle it without them" in str(problem)
+    assert harness.settle(type(outcome)(), lent) == {}  # it is still there, locked, and as it was
+
+
+def test_a_reason_can_be_given_for_a_message_that_is_as_large_as_one_may_be() -> None:
+    harness = NamespaceHarness(message_bytes_max=MEGABYTE)
+    harness.send(arrival("a", body=bytes(MEGABYTE - 100)))
+    (lent,) = harness.receive()
+    assert harness.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: "y" * 4_000}), lent) == {}
+    (dead,) = harness.peek(path=DEAD_LETTERS)
+    assert properties_of(dead)[REASON] == "Unreadable"
+
+
+def test_a_subscription_takes_messages_as_large_as_its_topic() -> None:
+    harness = NamespaceHarness()
+    harness.ask(CreateTopic("events", TopicSettings(max_message_kb=1024)))
+    harness.ask(CreateSubscription("events", "s", QueueSettings()))
+    harness.ask(SendMessages("events", (arrival("a", body=bytes(MEGABYTE - 1_000)),)))
+    path = "events/subscriptions/s"
+    (lent,) = harness.receive(path=path)
+    (problem,) = harness.settle(Abandon({"a": "p" * 2_000}), lent, path=path).values()
+    assert isinstance(problem, MessageTooLarge)

@@ -10,6 +10,7 @@ from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Symbol
 from twinbus.broker.core import registry
 from twinbus.broker.core.commands import (
+    AcceptSession,
     CloseReceiver,
     CreateQueue,
     CreateRule,
@@ -17,15 +18,16 @@ from twinbus.broker.core.commands import (
     CreateTopic,
     GetEntity,
     PeekMessages,
+    RenewMessageLocks,
     SendMessages,
     UpdateQueue,
     UpdateRule,
 )
-from twinbus.broker.core.replies import Reply
+from twinbus.broker.core.replies import LocksRenewed, Reply
 from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.message import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_arrival
-from twinbus.broker.operations import Done, Refused
+from twinbus.broker.operations import Done, ReceiveMode, Refused
 from twinbus.errors import ArgumentError, DecodeError, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 
 IDLE_MS = 300_000
@@ -79,6 +81,41 @@ def test_a_receiver_that_waits_is_use_enough(harness: NamespaceHarness) -> None:
     assert not exists(harness)
 
 
+def test_the_time_begins_when_the_last_receiver_goes(harness: NamespaceHarness) -> None:
+    harness.open(1, credit=1)
+    harness.pass_time(IDLE_MS)  # it is looked at, and in use
+    harness.pass_time(IDLE_MS - 1)
+    harness.do(CloseReceiver(1))
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
+    harness.pass_time(1)
+    assert not exists(harness)
+
+
+def test_the_time_begins_when_a_session_is_lost() -> None:
+    harness = NamespaceHarness(QueueSettings(auto_delete_on_idle_ms=IDLE_MS, requires_session=True, lock_ms=IDLE_MS))
+    harness.pass_time(1)
+    harness.do(AcceptSession(1, QUEUE, ReceiveMode.PEEK_LOCK, "s", 0))
+    harness.pass_time(IDLE_MS)
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
+    harness.pass_time(1)
+    assert not exists(harness)
+
+
+def test_a_topic_is_in_use_until_the_last_receiver_of_a_subscription_goes(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("events", TopicSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    harness.ask(CreateSubscription("events", "s", QueueSettings()))
+    harness.open(1, credit=1, path="events/subscriptions/s")
+    harness.pass_time(IDLE_MS)
+    harness.pass_time(IDLE_MS - 1)
+    harness.do(CloseReceiver(1))
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness, "events")
+    harness.pass_time(1)
+    assert not exists(harness, "events")
+
+
 @pytest.mark.parametrize("dead_letter_queues", [DEAD_LETTERS, "orders/$transfer/$deadletterqueue"])
 def test_who_looks_after_dead_letters_keeps_their_queue(harness: NamespaceHarness, dead_letter_queues: str) -> None:
     harness.pass_time(IDLE_MS - 1)
@@ -96,6 +133,27 @@ def test_a_scheduled_message_keeps_its_queue(harness: NamespaceHarness) -> None:
     harness.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS))
     harness.pass_time(2 * IDLE_MS)
     assert names(harness.peek()) == ["later"]
+
+
+def test_the_time_begins_when_a_scheduled_message_is_due(harness: NamespaceHarness) -> None:
+    harness.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS - 1))
+    harness.pass_time(IDLE_MS)
+    harness.pass_time(IDLE_MS - 1)
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
+    harness.pass_time(1)
+    assert not exists(harness)
+
+
+def test_whoever_keeps_a_lock_alive_uses_the_queue(harness: NamespaceHarness) -> None:
+    harness.ask(UpdateQueue(QUEUE, QueueSettings(auto_delete_on_idle_ms=IDLE_MS, lock_ms=IDLE_MS)))
+    harness.send("a")
+    (lent,) = harness.receive()
+    harness.do(CloseReceiver(harness.last_receiver))
+    harness.pass_time(IDLE_MS - 1)
+    assert isinstance(harness.ask(RenewMessageLocks(QUEUE, (lent.token or b"",))), LocksRenewed)
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
 
 
 def test_after_a_restart_the_time_runs_from_the_beginning(harness: NamespaceHarness) -> None:

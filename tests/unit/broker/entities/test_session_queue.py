@@ -294,6 +294,58 @@ def test_receive_and_delete_works_in_a_session(harness: NamespaceHarness) -> Non
     assert harness.peek() == []
 
 
+def losses(harness: NamespaceHarness) -> list[int]:
+    lost = [each for each in harness.take() if isinstance(each, ReceiverLost)]
+    assert {type(each.error) for each in lost} <= {SessionLockLost}
+    return [each.receiver for each in lost]
+
+
+def test_a_receiver_that_deletes_may_wait_beyond_the_end_of_its_lock(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", credit=5, deletes=True)
+    harness.pass_time(3 * LOCK_MS + 1)
+    assert losses(harness) == []
+    assert isinstance(harness.refusal(SetSessionState(ORDERS, "a", b"x")), SessionLockLost)
+    harness.do(CloseReceiver(receiver))
+    accept(harness, "a")
+
+
+def test_a_message_that_comes_after_the_end_of_the_lock_is_for_the_next_receiver(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", credit=5, deletes=True)
+    harness.pass_time(LOCK_MS)
+    ask_for(harness, None)
+    harness.send(message("1"))
+    taken = harness.take()
+    assert [each.receiver for each in taken if isinstance(each, ReceiverLost)] == [receiver]
+    assert [each.session_id for each in taken if isinstance(each, SessionAccepted)] == ["a"]
+    assert names(harness.peek()) == ["1"]
+
+
+def test_who_waits_with_an_ended_lock_gives_way_to_others_and_is_told_when_it_asks_again(
+    harness: NamespaceHarness,
+) -> None:
+    receiver, _ = accept(harness, "a", credit=5, deletes=True)
+    other, _ = accept(harness, "b", credit=5, deletes=True)
+    harness.pass_time(LOCK_MS)
+    harness.do(Grant(other, 6))
+    assert losses(harness) == [other]
+    ask_for(harness, "a")
+    taken = harness.take()
+    assert [each.receiver for each in taken if isinstance(each, ReceiverLost)] == [receiver]
+    assert [type(each) for each in taken if isinstance(each, SessionAccepted | Refused)] == [SessionAccepted]
+
+
+def test_a_receiver_that_deletes_and_does_not_wait_loses_its_session(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", deletes=True)
+    harness.pass_time(LOCK_MS)
+    assert losses(harness) == [receiver]
+
+
+def test_a_receiver_that_locks_loses_its_session_though_it_waits(harness: NamespaceHarness) -> None:
+    receiver, _ = accept(harness, "a", credit=5)
+    harness.pass_time(LOCK_MS)
+    assert losses(harness) == [receiver]
+
+
 def test_a_drain_waits_for_what_is_on_disk(harness: NamespaceHarness) -> None:
     harness.send(message("1"), message("2"))
     receiver, _ = accept(harness, "a")
