@@ -11,6 +11,6 @@ _IN_SPARK = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN"}
 
 
 def frame_of(spark: SparkSession, rows: list[dict[str, Any]], schema: pa.Schema) -> DataFrame:
-    """One row for each of these; also none: Spark Connect takes no types from a table without rows, so they are told."""
+    """One row for each of these, or none: types are named because Spark Connect reads none from an empty table."""
     types = ", ".join(f"{field.name} {_IN_SPARK[field.type]}" for field in schema)
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema), types)
