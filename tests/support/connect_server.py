@@ -28,7 +28,7 @@ def connect_server(folder: Path) -> Iterator[str]:
     said = folder / "connect-server.log"
     settings = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     environment = os.environ | {"SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
-    command = [SPARK_HOME / "bin" / "spark-submit", "--class", SERVER, "--master", "local[2]", *settings]
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--class", SERVER, "--master", "local[2]", *settings]
     with said.open("wb") as log:
         server = subprocess.Popen([*command, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment)
     try:
