@@ -49,6 +49,7 @@ test-stream: setup ## a stream consumes 100,000 messages on a Spark cluster whil
 	@$(BIN)/pytest -s -m stream tests/cluster
 
 test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, many runs over parts of one, random ones on every kind of storage
+	@command -v mvn >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=maven
 	@$(BIN)/pytest -m large tests/spark
 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there

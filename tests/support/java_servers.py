@@ -7,10 +7,8 @@ Both choose free ports and say which.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +16,14 @@ from pathlib import Path
 from object_store import BUCKET
 
 JARS = Path(__file__).parent.parent.parent / "build" / "jars"
-CENTRAL = "https://repo1.maven.org/maven2"
-S3PROXY = "org/gaul/s3proxy/2.6.0/s3proxy-2.6.0-jar-with-dependencies.jar"
-MINICLUSTER = "org/apache/hadoop/hadoop-client-minicluster/{hadoop}/hadoop-client-minicluster-{hadoop}.jar"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+S3PROXY = "org.gaul:s3proxy:2.6.0:jar:jar-with-dependencies"
+MINICLUSTER = "org.apache.hadoop:hadoop-client-minicluster:{hadoop}"
 BESIDE_MINICLUSTER = (
-    "org/junit/jupiter/junit-jupiter-api/5.13.4/junit-jupiter-api-5.13.4.jar",
-    "org/junit/platform/junit-platform-commons/1.13.4/junit-platform-commons-1.13.4.jar",
-    "org/opentest4j/opentest4j/1.3.0/opentest4j-1.3.0.jar",
-    "commons-logging/commons-logging/1.3.0/commons-logging-1.3.0.jar",
+    "org.junit.jupiter:junit-jupiter-api:5.13.4",
+    "org.junit.platform:junit-platform-commons:1.13.4",
+    "org.opentest4j:opentest4j:1.3.0",
+    "commons-logging:commons-logging:1.3.0",
 )
 OF_SPARK = ("hadoop-client-*.jar", "slf4j-api*.jar", "log4j-*.jar", "commons-cli*.jar")
 S3PROXY_SETTINGS = """\
@@ -42,15 +40,14 @@ START_S = 120
 HTTP_ADDRESS = re.compile(r"<name>dfs\.namenode\.http-address</name><value>([^<]+)</value>")
 
 
-def jar(path: str) -> Path:
-    """A file of Maven Central; downloaded once."""
-    file = JARS / path.rpartition("/")[2]
+def jar(artifact: str) -> Path:
+    """The file of a Maven artifact (group:name:version, perhaps :jar:classifier); fetched once, by Maven."""
+    _group, name, version, *rest = artifact.split(":")
+    file = JARS / ("-".join([name, version, *rest[1:]]) + ".jar")
     if not file.exists():
         JARS.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(".part")
-        with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as source, draft.open("wb") as target:
-            shutil.copyfileobj(source, target)
-        draft.replace(file)
+        command = ["mvn", "--batch-mode", "--quiet", COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={JARS}"]
+        subprocess.run(command, cwd=JARS, check=True, stdin=subprocess.DEVNULL, timeout=600)
     return file
 
 
