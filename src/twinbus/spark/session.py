@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -117,6 +118,8 @@ def _connect(url: str) -> SparkSession:
     """A session of a server. Settings are those of the server: nothing is filled in."""
     from pyspark.sql import SparkSession
 
+    # PySpark would say it on stderr for each plan; in this process the same warning of Spark is not shown either.
+    warnings.filterwarnings("ignore", "WARN WindowExpression: No Partition Defined", UserWarning)
     try:
         return SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:

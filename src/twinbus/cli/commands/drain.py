@@ -88,13 +88,15 @@ class SparkArguments(ArgumentGroup):
         return self.master if local is None else f"local[{local['cores'] or 1},4]"
 
     def check(self) -> None:
-        """Raises what is wrong with the options before anything is read or written."""
+        """Raises what is wrong with the options, or missing on this machine, before anything is read or written."""
         from twinbus.spark.archive import settings_for
+        from twinbus.spark.session import remote_url, require_spark
 
         self.check_master()
         if self.archive is not None:
             self._refuse_archive_on_connect()
             settings_for(self.archive)
+        require_spark(needs_java=remote_url(self.master) is None)
 
     def _refuse_archive_on_connect(self) -> None:
         from twinbus.spark.session import remote_url

@@ -150,11 +150,8 @@ def findings(
     asked: Asked,
     bar: ProgressBar | None = None,
 ) -> Findings:
-    from twinbus.spark.session import require_spark
-
     with bar or ProgressBar("starting") as shown:
         arguments.check()
-        require_spark()
         known = _known_findings(ledger, store, prices, horizon_min, shown) if asked.is_plain else None
         if known is not None and (name is None or not known.reconciliation.not_named):
             if name is not None:
@@ -209,10 +206,8 @@ def compacted_ledger(
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.compaction.reading_processes import read_in_processes
     from twinbus.spark.jobs.balance import settings_for_ledger
-    from twinbus.spark.session import require_spark
 
     arguments.check()
-    require_spark()
     # That there is no ledger is said at once, not after Spark has started.
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
     settings = settings if arguments.master is None else {}

@@ -23,6 +23,7 @@ from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.jobs.tables import read_table
 from twinbus.spark.session import restore_active_session, session_for
+from twinbus.spark.transforms.given_rows import frame_of
 from twinbus.storage import Lease
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class BalanceFrames:
         return self._in_one_piece(read_table(self.spark, self.compacted.store, name, self.balance.files(name)))
 
     def _rows(self, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
-        return self._in_one_piece(self.spark.createDataFrame(pa.Table.from_pylist(rows, schema)))
+        return self._in_one_piece(frame_of(self.spark, rows, schema))
 
     def _in_one_piece(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.is_little else frame

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
 from twinbus.spark.transforms.accounts import MINUTE_MS
+from twinbus.spark.transforms.given_rows import frame_of
 
 SAME_CLOCK_MS = 1000
 """How far apart two records of one event on one machine may be."""
@@ -31,7 +32,7 @@ _SCHEMA = pa.schema(
 def by_process(apart: DataFrame, clocks: ProcessClocks) -> DataFrame:
     """One row per process, by its number: `machine`, `set_ms`, the flags of its clock, and `process_reach_ms`."""
     rows = [dict(zip(ProcessClock._fields, each, strict=True)) for each in clocks.known]
-    listed = apart.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA)).select(
+    listed = frame_of(apart.sparkSession, rows, _SCHEMA).select(
         F.xxhash64("process").alias("process"),
         F.xxhash64("machine").alias("machine"),
         "set_ms",
