@@ -268,7 +268,7 @@ ROOMS = (
         "a web page for operators, live",
         (
             "twinbus board broker.limits broker.net cli.proxy_view cli.spool_view client control_client cost drill "
-            "ledger messages own_files pairing plain_text syphon transport"
+            "ledger messages own_files pairing plain_text syphon transport units"
         ),
     ),
     Room("console.access", "who is let in", is_pure=True),
