@@ -125,7 +125,7 @@ from w group by entity
 """
 
 CHARGES = """
-with t as (select *, case when kind in ('delivered', 'received') then 210 else 0 end as added from steps)
+with t as (select *, case when kind in ('delivered', 'received', 'dead_lettered') then 210 else 0 end as added from steps)
 select kind, queue <> '' as parked, count(message_id) as messages,
   sum(case when message_id is not null then greatest(1, ceil(coalesce(size + added, 0) / 65536))
       else greatest(count, 1) end)::bigint as operations,
