@@ -54,9 +54,9 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
     aside = f" {quarantined:,} in quarantine {verb} for a decision." if quarantined else ""
     if failing:
         some = ", ".join(failing[:3]) + (f" and {len(failing) - 3:,} more" if len(failing) > 3 else "")
-        text = f"Sends to {some} may fail until clients fail over. What was accepted is safe."
+        text = f"Sends to {some} may fail until clients fail over. What was accepted stays where it was stored."
         return {"state": "risk", "text": text + aside}
-    return {"state": "no", "text": f"What was accepted is on the primary or in the backlog.{aside}"}
+    return {"state": "no", "text": f"The backlog has room. Only a report proves that nothing is lost.{aside}"}
 
 
 def _has_no_queues(sections: Mapping[str, Facts]) -> bool:
