@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
 from local_proxy import LocalProxy
-from proton import Message
+from proton import Described, Message, ulong
 from proton.utils import BlockingConnection, LinkDetached
-from proton_transactions import Controller, Refused, connect, next_delivery
+from proton_transactions import ACCEPTED, TRANSACTIONAL, Controller, Refused, connect, next_delivery
 
 from twinbus.testing import LocalNamespace
 
@@ -105,3 +106,23 @@ def test_what_the_primary_refuses_is_refused_with_its_reason(
         controller.send(sender, message("one too many"), transaction)
     controller.commit(transaction)
     assert len(found(primary, "orders")) == 100
+
+
+def test_a_commit_is_refused_when_a_settlement_was_never_answered(
+    primary: LocalNamespace, connection: BlockingConnection
+) -> None:
+    connection.create_sender("orders").send(message("order"))
+    receiver: Any = connection.create_receiver("orders", credit=1)
+    _, delivery = next_delivery(receiver)
+    controller = Controller(connection)
+    transaction = controller.declare()
+    controller.send(connection.create_sender("orders", name="more"), message("more"), transaction)
+    primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=60))
+    delivery.local.data = [transaction, Described(ulong(ACCEPTED), [])]
+    delivery.update(TRANSACTIONAL)
+    receiver.close()
+    with pytest.raises(Refused) as refused:
+        controller.commit(transaction)
+    assert refused.value.condition == "amqp:transaction:rollback"
+    primary.faults.clear()
+    assert found(primary, "orders") == ["order"]

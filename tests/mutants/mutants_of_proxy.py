@@ -70,6 +70,14 @@ PROXY = (
         "test_while_the_primary_is_down_transactions_are_refused_and_the_connection_stays",
     ),
     Mutant(
+        "X2",
+        "proxy/relay.py",
+        "            settling.unanswered(failure)",
+        "            pass",
+        "a transaction never hears of a settlement that the primary did not answer",
+        "test_a_transaction_with_a_settlement_that_is_never_answered_is_rolled_back",
+    ),
+    Mutant(
         "X3",
         "proxy/admin_documents.py",
         "    return replace(body, [*changes, *[(key.place, HIDDEN_KEY) for key in places.keys]])",

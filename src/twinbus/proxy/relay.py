@@ -8,6 +8,7 @@ the numbers that belong together. There is no clock and no socket in this file: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +30,7 @@ from twinbus.broker.operations import (
     Settled,
     SettlementOutcome,
 )
-from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError
+from twinbus.errors import ArgumentError, ConditionError, LockLost, NamespaceError, UnknownTransaction
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.proxy.entity_paths import check_path
 from twinbus.proxy.requested_messages import RequestedMessages, SettlementObserver
@@ -41,8 +42,19 @@ R = TypeVar("R")
 UNASKED_MAX = 20_000
 """Messages without credit: more than can be on their way when an application takes its credit back."""
 _UNASKED = Failure(FailureKind.INTERNAL, "the primary sends many more messages than it was asked for", LINK_LOST)
+_CLOSED = Failure(FailureKind.NO_ANSWER, "the receiver was closed before", in_doubt=True)
 _ANSWERS = 0
 """In place of the number of a receiver, which are above 0."""
+
+
+@dataclass(slots=True)
+class EnlistedWork:
+    """What is known of a transaction of the primary."""
+
+    settled: list[tuple[str, object, SettlementOutcome]] = field(default_factory=list)
+    """What is settled if it is committed: for the observer."""
+    doubt: Failure | None = None
+    """Why nobody knows whether something belongs to it: then it must not be committed."""
 
 
 class Relay:
@@ -194,15 +206,13 @@ class Relay:
         tokens: tuple[bytes, ...],
         outcome: SettlementOutcome,
         txn_id: bytes,
-        records: list[tuple[str, object, SettlementOutcome]],
+        work: EnlistedWork,
         on_reply: Callable[[Settled | Refused], None],
     ) -> None:
-        """Settle messages as a part of a transaction of the primary; what the observer is to hear then goes to
-        `records`.
-        """
+        """Settle messages as a part of a transaction of the primary."""
         relayed = self._receivers.get(receiver)
         if relayed is not None:
-            relayed.settle(tokens, outcome, on_reply, txn_id, records)
+            relayed.settle(tokens, outcome, on_reply, txn_id, work)
         else:
             on_reply(Refused(LockLost("the receiver of these messages is closed, and their locks with it")))
 
@@ -229,9 +239,14 @@ class Relay:
         now_ms: int,
         on_response: Callable[[bytes], None],
         txn_id: bytes | None = None,
+        work: EnlistedWork | None = None,
     ) -> None:
+        """`txn_id`, `work`: of the transaction it belongs to."""
+
         def responded(result: bytes | Failure) -> None:
             if isinstance(result, Failure):
+                if work is not None:
+                    work.doubt = result  # it may have arrived
                 result = failure_response(request, refusal_of(result, TIMED_OUT))
             elif self._requested is not None and txn_id is None:
                 self._requested.responded(path, request, result)
@@ -261,8 +276,16 @@ class _Settling(NamedTuple):
     failures: dict[bytes, NamespaceError]
     outcome: SettlementOutcome
     on_reply: Callable[[Settled | Refused], None]
-    records: list[tuple[str, object, SettlementOutcome]] | None = None
-    """Where to note what is settled only with a transaction."""
+    work: EnlistedWork | None = None
+    """Of the transaction with which they are settled."""
+
+    def unanswered(self, failure: Failure) -> None:
+        """The primary will not say whether they belong to the transaction."""
+        if self.work is not None and self.waiting:
+            self.work.doubt = failure
+            self.waiting.clear()
+            text = f"the transaction is lost: the primary did not answer a settlement ({failure.text})"
+            self.on_reply(Refused(UnknownTransaction(text)))
 
 
 class RelayedReceiver(LinkHandler):
@@ -322,14 +345,14 @@ class RelayedReceiver(LinkHandler):
         outcome: SettlementOutcome,
         on_reply: Callable[[Settled | Refused], None] | None,
         txn_id: bytes | None = None,
-        records: list[tuple[str, object, SettlementOutcome]] | None = None,
+        work: EnlistedWork | None = None,
     ) -> None:
         found = {token: self._deliveries.pop(token) for token in tokens if token in self._deliveries}
         unknown = [token for token in tokens if token not in found]
         ids = [delivery_id for delivery_id, _ in found.values()]
         if on_reply is not None:
             lost = {token: LockLost("the lock of this message is lost") for token in unknown}
-            settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply, records)
+            settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply, work)
             for token, (delivery_id, noted) in found.items():
                 self._settling[delivery_id] = (token, noted, settling)
             if not found:
@@ -344,9 +367,9 @@ class RelayedReceiver(LinkHandler):
                 self.link.settle(first, last, said, settled=on_reply is None)
             self._flush()
 
-    def close(self) -> None:
+    def close(self, failure: Failure = _CLOSED) -> None:
         self.is_closed = True
-        self._forget()
+        self._forget(failure)
         if self.link is not None:
             self._upstream.close_link(self.terms.link.connection, self.link)
         elif self.is_opening:  # it may have to wait long for a session, and would take it from others
@@ -378,8 +401,8 @@ class RelayedReceiver(LinkHandler):
             error = error_in(event.outcome)
             if error is not None:
                 settling.failures[token] = error
-            elif settling.records is not None:
-                settling.records.append((self.terms.path, noted, settling.outcome))
+            elif settling.work is not None:
+                settling.work.settled.append((self.terms.path, noted, settling.outcome))
             elif self._observer is not None:
                 self._observer.settled(self.terms.path, [noted], settling.outcome)
             settling.waiting.discard(token)
@@ -404,20 +427,24 @@ class RelayedReceiver(LinkHandler):
         if self.link is None:
             self.lost = failure
             return
-        self.close()
+        self.close(failure)
         self.on_lost(failure)
         self._notify(ReceiverLost(self._number, loss_of(failure)))
 
-    def _forget(self) -> None:
+    def _forget(self, failure: Failure) -> None:
         """Whoever waits for an answer gets none: the application's link is detached, and says why.
 
-        Some clients then settle by request what they hold.
+        Some clients then settle by request what they hold. A transaction has to know: what has no answer may belong to
+        it or not, so it must be rolled back.
         """
         if self._requested is not None:
             self._requested.keep({token: noted for token, (_, noted) in self._deliveries.items()})
             self._requested.keep({token: noted for token, noted, _ in self._settling.values()})
+        unanswered = [settling for _, _, settling in self._settling.values()]
         self._deliveries.clear()
         self._settling.clear()
+        for settling in unanswered:
+            settling.unanswered(failure)
 
     def _flush(self) -> None:
         self._upstream.flush(self.terms.link.connection)

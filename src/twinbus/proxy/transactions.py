@@ -14,12 +14,13 @@ from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.request_messages import Request, failure_response
 from twinbus.broker.operations import Done, Refused, Settled, SettlementOutcome
 from twinbus.errors import ConditionError, NamespaceError, TransactionRolledBack, UnknownTransaction
-from twinbus.pairing.failure import Failure
-from twinbus.proxy.relay import Relay
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.proxy.relay import EnlistedWork, Relay
 from twinbus.proxy.requested_messages import SettlementObserver
 from twinbus.proxy.upstream_port import TIMED_OUT, UpstreamTransaction, refusal_of
 
 _LOST = "the connection to the primary was lost, and the transaction is rolled back"
+_DOUBTFUL = (FailureKind.INTERNAL, FailureKind.TIMED_OUT, FailureKind.UNREACHABLE)
 
 
 @dataclass(slots=True)
@@ -29,10 +30,7 @@ class RelayedTransaction:
     """None: not declared at the primary yet."""
     waiting: list[Callable[[UpstreamTransaction | Failure], None]] = field(default_factory=list)
     """What is to be done as soon as it is declared."""
-    settled: list[tuple[str, object, SettlementOutcome]] = field(default_factory=list)
-    """What is settled if it is committed: for the record."""
-    doubt: Failure | None = None
-    """Why nobody knows whether something belongs to it: then it cannot be committed."""
+    work: EnlistedWork = field(default_factory=EnlistedWork)
 
 
 class TransactionRelay:
@@ -95,8 +93,8 @@ class TransactionRelay:
     ) -> None:
         def send(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
             def sent(failure: Failure | None) -> None:
-                if failure is not None and failure.condition is None:
-                    found.doubt = failure
+                if failure is not None and _is_doubtful(failure):
+                    found.work.doubt = failure
                 on_reply(Done() if failure is None else Refused(_reason(failure)))
 
             event = transfer.event
@@ -115,7 +113,7 @@ class TransactionRelay:
         on_reply: Callable[[Settled | Refused], None],
     ) -> None:
         def settle(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
-            self._relay.settle_in(receiver, tokens, outcome, upstream.id, found.settled, on_reply)
+            self._relay.settle_in(receiver, tokens, outcome, upstream.id, found.work, on_reply)
 
         self._do(transaction, settle, lambda error: on_reply(Refused(error)))
 
@@ -123,7 +121,7 @@ class TransactionRelay:
         self, transaction: int, path: str, request: Request, now_ms: int, on_response: Callable[[bytes], None]
     ) -> None:
         def ask(found: RelayedTransaction, upstream: UpstreamTransaction) -> None:
-            self._relay.request(path, request, found.connection, now_ms, on_response, upstream.id)
+            self._relay.request(path, request, found.connection, now_ms, on_response, upstream.id, found.work)
 
         self._do(transaction, ask, lambda error: on_response(failure_response(request, error)))
 
@@ -137,16 +135,16 @@ class TransactionRelay:
             is_empty = upstream is None and not found.waiting
             on_reply(Done() if is_empty or not commits else Refused(TransactionRolledBack(_LOST)))
             return
-        if commits and found.doubt is not None:
+        if commits and found.work.doubt is not None:
             self._upstream.end_transaction(found.connection, upstream, False, lambda _failure: None)
-            on_reply(Refused(TransactionRolledBack(f"the transaction is rolled back: {found.doubt.text}")))
+            on_reply(Refused(TransactionRolledBack(f"the transaction is rolled back: {found.work.doubt.text}")))
             return
 
         def ended(failure: Failure | None) -> None:
             if failure is not None:
                 on_reply(Refused(_end_reason(failure)))
                 return
-            for path, noted, outcome in found.settled if commits else ():
+            for path, noted, outcome in found.work.settled if commits else ():
                 if self._observer is not None:
                     self._observer.settled(path, [noted], outcome)
             on_reply(Done())
@@ -157,6 +155,14 @@ class TransactionRelay:
         """The application is gone, and its connection to the primary goes: that rolls back."""
         for number in [number for number, each in self._open.items() if each.connection == connection]:
             del self._open[number]
+
+
+def _is_doubtful(failure: Failure) -> bool:
+    """Whether a transfer may belong to its transaction all the same.
+
+    A transfer that is refused ends its link, with the reason. A link may end for another one meanwhile.
+    """
+    return failure.condition is None or failure.kind in _DOUBTFUL
 
 
 def _reason(failure: Failure) -> NamespaceError:

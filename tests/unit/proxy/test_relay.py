@@ -518,6 +518,49 @@ def test_a_transaction_in_which_something_is_in_doubt_is_rolled_back(
     assert application.primary.ended == [False]
 
 
+@pytest.mark.parametrize("ends", ["lost", "closed"])
+def test_a_transaction_with_a_settlement_that_is_never_answered_is_rolled_back(
+    application: Application, transactions: TransactionRelay, ends: str
+) -> None:
+    application.relay.grant_credit(1, 2, False, NOW_MS)
+    for tag in (b"1", b"2"):
+        application.primary.deliver(tag, tag)
+    transactions.enlist_settlement(5, 1, "orders", (b"1", b"2"), Complete(), NOW_MS, application.replies.append)
+    if ends == "lost":
+        application.relay._receivers[1].on_detached(GONE)
+    else:
+        application.relay.close_receiver(1, NOW_MS)
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    conditions = [reply.error.condition for reply in application.replies if isinstance(reply, Refused)]
+    assert conditions == ["amqp:transaction:unknown-id", "amqp:transaction:rollback"]
+    assert application.primary.ended == [False]
+    assert all(("orders", [tag], Complete()) not in application.observer.seen for tag in (b"1", b"2"))
+
+
+def test_a_transaction_with_a_request_that_is_never_answered_is_rolled_back(
+    application: Application, transactions: TransactionRelay
+) -> None:
+    request = Request("id", None, "com.microsoft:update-disposition", {}, {})
+    transactions.request(5, "orders", request, NOW_MS, lambda _response: None)
+    application.primary.waiting.pop()(failure_of(Error("com.microsoft:server-busy", "its link was ended")))
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    assert [type(reply) for reply in application.replies] == [Refused]
+    assert application.primary.ended == [False]
+
+
+@pytest.mark.parametrize(
+    ("condition", "commits"), [("amqp:not-allowed", True), ("amqp:link:detach-forced", False), (None, False)]
+)
+def test_a_transaction_goes_on_after_a_transfer_that_was_refused_for_itself_only(
+    application: Application, transactions: TransactionRelay, condition: str | None, commits: bool
+) -> None:
+    transfer = ReadTransfer(TransferArrived(cast("ReceivingLink", None), 1, b"t", 0, False, b"m", b"ours"), ())
+    transactions.enlist_send(5, "orders", None, transfer, NOW_MS, application.replies.append)
+    application.primary.waiting.pop()(failure_of(None if condition is None else Error(condition, "no")))
+    transactions.end(5, True, NOW_MS, application.replies.append)
+    assert application.primary.ended == [commits]
+
+
 def test_a_transaction_is_lost_with_its_link_at_the_primary(
     application: Application, transactions: TransactionRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
