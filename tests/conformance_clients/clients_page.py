@@ -77,7 +77,7 @@ def _counted(language: str, rows: Any) -> str:
 
 
 def _python(ways: dict[str, Any]) -> str:
-    lines = ["", "## Python: what did not pass, and why", "", "| test | | result | why |", "|---|---|---|---|"]
+    lines = ["", "## Python: what did not pass at once, and why", "", "| test | | result | why |", "|---|---|---|---|"]
     seen = set()
     for way in (DIRECT, PROXIED):
         for row in ways.get(way, {}).get("others", []):

@@ -6,7 +6,7 @@ import pytest
 from conformance_page import ROOT
 
 from sdk_suite.known_outcomes import FAILS_THROUGH_PROXY
-from sdk_suite.suite_page import FAILED, PASSED, Result, read_page, through_proxy, written_page
+from sdk_suite.suite_page import FAILED, PASSED, Result, counted, read_page, run_again, through_proxy, written_page
 
 WRITTEN = (ROOT / "docs" / "sdk-suite.md").read_text(encoding="utf-8")
 KEY_TEST = next(iter(FAILS_THROUGH_PROXY))
@@ -52,3 +52,14 @@ def test_the_page_lists_exactly_the_differences_that_are_known() -> None:
     listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
     known = {Result("", name, FAILED, "").base_name for name in listed}
     assert known == set(FAILS_THROUGH_PROXY)
+
+
+def test_what_passes_when_it_is_run_again_alone_is_named_with_what_it_said_first() -> None:
+    first = results("test_one", "test_two")
+    found = run_again(first, [*results("test_two")[:2], Result("test_topic", "test_two", PASSED, "")])
+    page = written_page("the-sdk==1", found)
+    assert "2 passed, 1 failed" in page
+    assert "Passed only when run again, one at a time: `test_one`." in page
+    assert "| `test_one` | passed | when run again, alone; first: it said no |" in page
+    assert "| `test_two` | failed | it said no |" in page
+    assert [row["name"] for row in counted(found)["others"]] == ["test_one", "test_two"]

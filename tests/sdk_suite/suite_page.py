@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +47,8 @@ class Result:
     shown: str
     """What pytest said, in a line."""
     is_proxied: bool = False
+    is_repeated: bool = False
+    """Whether it passed only when it was run again, alone; `shown` is what it said before."""
 
     @property
     def status(self) -> str:
@@ -64,6 +66,8 @@ class Result:
 
     @property
     def why(self) -> str:
+        if self.is_repeated:
+            return f"when run again, alone; first: {self.shown}"
         if self.outcome == PASSED:
             return ""
         return self._reason or self.shown
@@ -84,6 +88,15 @@ def read_results(file: Path, is_proxied: bool = False) -> list[Result]:
     """What pytest wrote about each test, by file and name."""
     cases = ElementTree.parse(file).getroot().iter("testcase")  # our own pytest has written it
     return sorted([_result(case, is_proxied) for case in cases], key=lambda result: (result.file, result.name))
+
+
+def run_again(first: list[Result], again: list[Result]) -> list[Result]:
+    """The results of a run, of which some tests were run again: what passed then has passed."""
+    passed = {each.key for each in again if each.outcome == PASSED}
+    return [
+        replace(each, outcome=PASSED, is_repeated=True) if each.is_strange and each.key in passed else each
+        for each in first
+    ]
 
 
 def _result(case: ElementTree.Element, is_proxied: bool) -> Result:
@@ -129,8 +142,8 @@ def read_page(text: str) -> Page:
 
 
 def counted(results: list[Result]) -> dict[str, Any]:
-    """How many passed and failed, and what did not pass: for the page of all clients."""
-    others = [result for result in results if result.status != PASSED]
+    """How many passed and failed, and what did not pass at once: for the page of all clients."""
+    others = [result for result in results if result.status != PASSED or result.is_repeated]
     rows = [{"file": each.file, "name": each.name, "status": each.status, "why": each.why} for each in others]
     return {**{word: Counter(each.status for each in results)[word] for word in (PASSED, FAILED)}, "others": rows}
 
@@ -155,11 +168,10 @@ def written_page(release: str, results: list[Result]) -> str:
 
 def _summary(results: list[Result]) -> str:
     counts = Counter(result.status for result in results)
-    return (
-        f"Of {len(results)} tests "
-        + ", ".join(f"{counts[each]} {each}" for each in (PASSED, FAILED, SKIPPED, NOT_OURS))
-        + "."
-    )
+    said = ", ".join(f"{counts[each]} {each}" for each in (PASSED, FAILED, SKIPPED, NOT_OURS))
+    repeated = ", ".join(f"`{result.name}`" for result in results if result.is_repeated)
+    more = f"\nPassed only when run again, one at a time: {repeated}." if repeated else ""
+    return f"Of {len(results)} tests {said}.{more}"
 
 
 def _table(file: str, results: list[Result]) -> str:
