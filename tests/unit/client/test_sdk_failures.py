@@ -60,6 +60,8 @@ def bad_token(status: int) -> BaseException:
         (ServiceBusAuthenticationError(error=bad_token(401)), FailureKind.UNAUTHORISED, True),
         # On a custom port the SDK calls a wrong key a lost connection.
         (ServiceBusConnectionError(error=bad_token(401)), FailureKind.UNAUTHORISED, True),
+        # The service refuses the token for an entity that is not there; the SDK calls that a wrong login, too.
+        (ServiceBusAuthenticationError(error=bad_token(404)), FailureKind.NOT_FOUND, True),
         (ServiceBusConnectionError(error=bad_token(500)), FailureKind.INTERNAL, True),
         (
             ServiceBusAuthenticationError(error=TokenExpired(ErrorCondition.InternalError)),

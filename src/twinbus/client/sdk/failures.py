@@ -86,7 +86,9 @@ _SECRET = re.compile(r"(?i)(SharedAccessKey=|SharedAccessSignature[= ])[^\s;,\"'
 _DETAIL = re.compile(r"<Detail>(?:\s*SubCode=\d{5}\.)?\s*(.*?)\s*</Detail>", re.DOTALL | re.IGNORECASE)
 _DOCUMENT = re.compile(r"(?:\s*Content:)?\s*<(?:\?xml|!DOCTYPE|html|Error)\b.*", re.DOTALL | re.IGNORECASE)
 """What an administration answered with, in XML or as a page: nobody reads that in one line."""
-KEY_REFUSED = "the key or token is refused"
+KEY_REFUSED, NO_ENTITY = "the key or token is refused", "the namespace has no such entity"
+_NOT_FOUND = 404
+"""The status with which the service refuses a token for an entity that is not there."""
 _TEXT_MAX = 300
 _LAYERS_MAX = 8
 
@@ -181,8 +183,9 @@ def _said(error: BaseException) -> str:
     detail = _DETAIL.search(said)
     if detail is not None:
         return html.unescape(detail[1])
-    if any(isinstance(layer, TokenAuthFailure) for layer in _layers(error)):
-        return KEY_REFUSED  # the SDK says no more of it than that there was an error
+    for layer in _layers(error):
+        if isinstance(layer, TokenAuthFailure):  # the SDK says no more of it than that there was an error
+            return NO_ENTITY if layer.status_code == _NOT_FOUND else KEY_REFUSED
     return _DOCUMENT.sub("", said)
 
 
@@ -272,6 +275,8 @@ def _kind_of_authentication(error: AuthenticationException) -> FailureKind:
     if not isinstance(error, TokenAuthFailure):  # a WebSocket that could not be made
         return FailureKind.UNREACHABLE
     status = error.status_code
+    if status == _NOT_FOUND:
+        return FailureKind.NOT_FOUND
     return FailureKind.INTERNAL if isinstance(status, int) and status >= 500 else FailureKind.UNAUTHORISED
 
 

@@ -187,6 +187,7 @@ def _eager(client: Any, is_ready: Callable[[], bool], heard: Heard | None) -> Ca
 
     def is_ready_soon() -> bool:
         _hear_open(client, heard)
+        _hear_refusal(client)
         return any(is_ready() for _ in range(FRAMES_AT_ONCE))
 
     return is_ready_soon
@@ -197,6 +198,7 @@ def _eager_async(
 ) -> Callable[[], Awaitable[bool]]:
     async def is_ready_soon() -> bool:
         _hear_open(client, heard)
+        _hear_refusal(client)
         for _ in range(FRAMES_AT_ONCE):
             if await is_ready():
                 return True
@@ -220,6 +222,24 @@ def _hear_open(client: Any, heard: Heard | None) -> None:
         return incoming(channel, frame)
 
     connection._incoming_open = read_and_go_on
+
+
+def _hear_refusal(client: Any) -> None:
+    """Keep the status with which a token was refused: the SDK drops it if a condition comes along.
+
+    The service refuses a token for an entity that is not there with 404 and a condition, and without the status that
+    would be a wrong key. For both kinds of the SDK, as above.
+    """
+    authenticator = getattr(client, "_cbs_authenticator", None)
+    if authenticator is None or "_on_execute_operation_complete" in vars(authenticator):
+        return
+    complete = authenticator._on_execute_operation_complete
+
+    def note_and_go_on(result: Any, status: Any, *more: Any) -> Any:
+        authenticator._token_status_code = status
+        return complete(result, status, *more)
+
+    authenticator._on_execute_operation_complete = note_and_go_on
 
 
 def _offered(frame: Any) -> frozenset[str]:

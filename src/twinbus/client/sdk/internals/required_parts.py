@@ -69,8 +69,10 @@ try:
     from azure.servicebus._pyamqp._connection import Connection
     from azure.servicebus._pyamqp._decode import decode_payload
     from azure.servicebus._pyamqp._encode import encode_payload
+    from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator as AioCBSAuthenticator
     from azure.servicebus._pyamqp.aio._client_async import SendClientAsync
     from azure.servicebus._pyamqp.aio._connection_async import Connection as AioConnection
+    from azure.servicebus._pyamqp.cbs import CBSAuthenticator
     from azure.servicebus._pyamqp.client import ReceiveClient, SendClient
     from azure.servicebus._pyamqp.constants import MessageDeliveryState
     from azure.servicebus._pyamqp.error import (
@@ -134,6 +136,8 @@ def _missing_parts() -> Iterator[str]:
     yield from _missing(SendClientAsync, ("_keep_alive_async",))
     yield from _missing(ReceiveClient, ("_client_ready",))
     yield from _missing(ReceiverLink, ("_incoming_transfer",))
+    for authenticator in (CBSAuthenticator, AioCBSAuthenticator):
+        yield from _missing(authenticator, ("_on_execute_operation_complete",))
     for connection in (Connection, AioConnection):
         yield from _missing(connection, ("_incoming_open",))
         parameters = list(inspect.signature(getattr(connection, "_incoming_open", refuse)).parameters)
