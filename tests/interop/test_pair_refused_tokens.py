@@ -13,7 +13,7 @@ from twinbus import Namespace, NamespaceSide
 from twinbus.amqp.types import Int, Symbol
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import ClaimBook
-from twinbus.broker.links import request_nodes
+from twinbus.broker.links.cbs import put_token as take
 from twinbus.broker.links.request_messages import Request, write_response
 from twinbus.testing import LocalNamespace
 
@@ -23,7 +23,6 @@ GONE = "gone"
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
     """A primary that answers as the service does: with a status, and with a condition, for which the SDK drops it."""
-    take = request_nodes.put_token
 
     def put_token(request: Request, authority: Authority, claims: ClaimBook, now_ms: int) -> bytes:
         if not str(request.properties["name"]).endswith(GONE):
@@ -31,7 +30,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
         said = {"status-code": Int(404), "status-description": "not there", "error-condition": Symbol("amqp:not-found")}
         return write_response(request, said, None)
 
-    monkeypatch.setattr(request_nodes, "put_token", put_token)
+    monkeypatch.setattr("twinbus.broker.links.request_nodes.put_token", put_token)
     with LocalNamespace("contoso") as running:
         yield Namespace.from_connection_string(running.connection_string)
 
