@@ -10,16 +10,16 @@ from typing import Any
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from bench.namespaces import ServedNamespace
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import ACCEPTED
-from twinbus.amqp.sections import PropertyField
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.encoded_messages import encode_batch
-from twinbus.pairing.envelope import address
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.sending.encoded_messages import encode_batch
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.peek import pages
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.peek import pages
 
 WAIT_S = 60.0
 BATCH = 100

@@ -15,20 +15,20 @@ from typing import Any
 
 from bench.namespaces import ServedProxy
 from bench.processes import LOOPBACK
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, Rejected
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Rejected
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.serial import ranges
 from twinbus.client.native.links import NativeLinks
 from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 WINDOW = 500
 """Messages of one sender that wait for an answer, and what one receiver may get ahead."""

@@ -24,8 +24,8 @@ from bench.processes import Cores, Processes, free_port
 from bench.results import Must, Row
 from twinbus import Namespace
 from twinbus.broker.core.commands import AdminCommand, CreateRule, CreateSubscription, CreateTopic
-from twinbus.broker.entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TypedValue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TypedValue
 from twinbus.broker.server import NamespaceServer
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
 from twinbus.errors import TwinbusError

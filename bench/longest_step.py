@@ -16,8 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 
-from twinbus.amqp.sections import Header, PropertyField, encode_message
-from twinbus.amqp.types import UInt
+from twinbus.amqp.codec.types import UInt
+from twinbus.amqp.message.sections import Header, PropertyField, encode_message
 from twinbus.broker.core.commands import (
     AcceptSession,
     Command,
@@ -37,8 +37,8 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Delivery, Notice
-from twinbus.broker.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from twinbus.broker.message import Arrival, read_arrival, unpack_batch
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, ReceiveMode
 from twinbus.broker.ops.process_memory import collect_seldom

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import LOOPBACK, Process, Processes, free_port
-from twinbus import Namespace, control_client
+from twinbus import Namespace
 from twinbus.connection_string import ConnectionString
+from twinbus.control import control_client
 
 QUEUE = "orders"
 START_WAIT_S = 30

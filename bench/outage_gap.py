@@ -25,7 +25,7 @@ import twinbus.aio
 from bench.namespaces import ServedNamespace
 from bench.results import Must, Row
 from twinbus import NamespaceSide, PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.retry import longest_s
+from twinbus.pairing.sending.retry import longest_s
 
 HOWS = ("refuse", "drop", "silent")
 ATTEMPTS = (3, 1)

@@ -24,7 +24,7 @@ from bench.results import Must, Row
 from twinbus import NamespaceSide
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 IDLE = 1_000
 IDLE_ATTEMPT_S = 60.0

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 
 from bench.namespaces import QUEUE, ServedNamespace, served_pair
 from bench.processes import Cores, bind_to
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused
 from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.proxy.sends import ProxySends
+from twinbus.proxy.sending.sends import ProxySends
 
 WINDOW = 1_000
 BODY = bytes(range(256)) * 4

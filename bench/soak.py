@@ -31,7 +31,7 @@ from bench.footprint import Footprint
 from bench.namespaces import ServedNamespace, served_pair
 from bench.soak_tally import Found, Journal, judge
 from twinbus import PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 
 BUILD = Path(__file__).parent.parent / "build" / "soak"
 SENDERS = 50

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from object_store import s3, s3_environment  # noqa: F401  fixtures
 from steady_parsing import parse_again_if_disturbed
 
-from twinbus.local_register import RUN_VARIABLE
+from twinbus.control.local_register import RUN_VARIABLE
 
 BOTH = ("threads", "tasks")
 """The clients, as tests call them."""

@@ -13,8 +13,8 @@ from backlog_messages import fill  # noqa: E402
 from console_scene import ConsoleProcess, browser, open_page, pair_of_namespaces, run_command, start_command  # noqa: E402
 from playwright.sync_api import Page, expect  # noqa: E402
 
-from twinbus.amqp import sections  # noqa: E402
-from twinbus.amqp.sections import PropertyField  # noqa: E402
+from twinbus.amqp.message import sections  # noqa: E402
+from twinbus.amqp.message.sections import PropertyField  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 QUEUES = ("orders", "invoices", "payments", "audit")

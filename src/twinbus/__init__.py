@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from twinbus.client.sync.client import PairedServiceBusClient
     from twinbus.client.sync.receivers import PairedServiceBusReceiver
     from twinbus.client.sync.sender import PairedServiceBusSender
-    from twinbus.pairing.error_class import ErrorClass
-    from twinbus.pairing.failure import Failure, FailureKind
-    from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
+    from twinbus.pairing.sending.error_class import ErrorClass
+    from twinbus.pairing.sending.failure import Failure, FailureKind
+    from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, receipt_of
 
 _HOMES = {
-    "ErrorClass": "twinbus.pairing.error_class",
-    "Failure": "twinbus.pairing.failure",
-    "FailureKind": "twinbus.pairing.failure",
+    "ErrorClass": "twinbus.pairing.sending.error_class",
+    "Failure": "twinbus.pairing.sending.failure",
+    "FailureKind": "twinbus.pairing.sending.failure",
     "Namespace": "twinbus.client.namespace",
-    "NamespaceSide": "twinbus.pairing.receipt",
+    "NamespaceSide": "twinbus.pairing.sending.receipt",
     "PairEvent": "twinbus.client.reporting.events",
     "PairedMessageBatch": "twinbus.client.sdk.messages",
     "PairedNamespaceOptions": "twinbus.client.options",
@@ -46,9 +46,9 @@ _HOMES = {
     "Retry": "twinbus.client.options",
     "ShareFailover": "twinbus.client.options",
     "SendAvailabilityPairedNamespaceOptions": "twinbus.client.options",
-    "SendReceipt": "twinbus.pairing.receipt",
+    "SendReceipt": "twinbus.pairing.sending.receipt",
     "Status": "twinbus.client.reporting.status",
-    "receipt_of": "twinbus.pairing.receipt",
+    "receipt_of": "twinbus.pairing.sending.receipt",
 }
 
 __all__ = [

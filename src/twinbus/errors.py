@@ -48,7 +48,7 @@ import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from twinbus.pairing.receipt import SendReceipt
+    from twinbus.pairing.sending.receipt import SendReceipt
 
 
 class TwinbusError(Exception):

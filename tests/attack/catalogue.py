@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from raw_peer import HungUp, RawPeer
 
-from twinbus.amqp.performatives import Transfer
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.codec.performatives import Transfer
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.connection_string import ConnectionString
 
 ROOM = 65_000

@@ -21,11 +21,11 @@ from catalogue import (
 )
 from catalogue import with_key as keyed
 
-from twinbus.amqp.encoding import Array
-from twinbus.amqp.outcomes import Modified, Released
-from twinbus.amqp.performatives import Detach, Disposition, LinkRole
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Int, Long, Symbol, Timestamp
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.codec.outcomes import Modified, Released
+from twinbus.amqp.codec.performatives import Detach, Disposition, LinkRole
+from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.links.attach import SESSION_FILTER
 
 UUIDS = 0x98

@@ -13,8 +13,8 @@ import time
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import Attached, ConnectionClosed, DispositionArrived, Event
+from twinbus.amqp.message.sections import encode_message
 from twinbus.amqp.sasl import PLAIN, ClientSasl
-from twinbus.amqp.sections import encode_message
 from twinbus.connection_string import ConnectionString
 
 PAUSE_S = 0.005

@@ -9,9 +9,9 @@ import time
 from types import TracebackType
 from typing import Any
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Flow,

@@ -20,8 +20,8 @@ from catalogue import (
     with_key,
 )
 
-from twinbus.amqp.sections import Header, PropertyField, encode_message
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message.sections import Header, PropertyField, encode_message
 
 EMPTY = encode_message(value=None)
 LARGEST = 256 * 1024 - 200

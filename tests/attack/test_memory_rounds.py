@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import QUEUE, ROOM, with_key
 
-from twinbus import control_client
-from twinbus.amqp.performatives import Transfer
+from twinbus.amqp.codec.performatives import Transfer
+from twinbus.control import control_client
 
 LINKS = 200
 PIECES = 3

@@ -7,9 +7,9 @@ import struct
 from catalogue import ROOM, again, attack, numbers, one, opened, request, until_hung_up, wait
 from raw_peer import RawPeer, dial
 
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from twinbus.amqp.performatives import Begin, Detach, End, Transfer
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.codec.performatives import Begin, Detach, End, Transfer
+from twinbus.amqp.codec.types import Symbol
 
 EMPTY_LISTS: list[object] = [[] for _ in range(60_000)]
 TOKEN = "SharedAccessSignature sr=x&sig=x&se=9&skn=x"

@@ -9,7 +9,7 @@ import time
 from catalogue import QUEUE, again, attack, numbers, opened, until_hung_up, wait
 from raw_peer import Line, RawPeer, dial
 
-from twinbus.amqp.frames import SASL_HEADER
+from twinbus.amqp.codec.frames import SASL_HEADER
 from twinbus.connection_string import ConnectionString
 
 UPGRADE = (

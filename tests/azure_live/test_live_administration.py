@@ -13,7 +13,7 @@ from azure.core.exceptions import HttpResponseError, ResourceExistsError, Resour
 from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
 
 from twinbus import Namespace
-from twinbus.proxy.atom_places import HIDDEN_KEY
+from twinbus.proxy.administration.atom_places import HIDDEN_KEY
 from twinbus.transport.connection import NamespaceConnection
 
 PRIMARY, CONSENT = "TWINBUS_LIVE_PRIMARY", "TWINBUS_LIVE_YES"

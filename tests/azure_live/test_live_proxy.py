@@ -19,7 +19,7 @@ from local_proxy import LocalProxy
 from paired import wait_until
 
 from twinbus import Namespace
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 
 need_consent(PRIMARY, SECONDARY, CONSENT)
 

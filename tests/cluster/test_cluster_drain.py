@@ -22,8 +22,8 @@ from spark_cluster import EXECUTOR, PYTHON_WORKER, SPARK_HOME, Drain, SparkClust
 import twinbus
 from twinbus.ledger import Event, Kind
 from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.segment_files import segments_in
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.ledger.reading.segment_files import segments_in
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.spark.archive import FOLDER, pack
 from twinbus.spark.drain.options import PREFETCH as WINDOW
 from twinbus.spark.jobs.compaction import LITTLE_BYTES

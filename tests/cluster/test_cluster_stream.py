@@ -15,8 +15,8 @@ from served import KEY, Served
 from spark_backlog import ids_of
 from spark_cluster import EXECUTOR, PYTHON_WORKER, SparkCluster
 
+from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX
 from twinbus.spark.source.rows import message_of
-from twinbus.spark.source.task_receiver import CHUNK_MESSAGES_MAX
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(1_500)]
 

@@ -18,8 +18,8 @@ from spark_cluster import EXECUTOR, Drain, SparkCluster, until
 
 from twinbus.ledger import Kind
 from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.segment_files import segments_in
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.ledger.reading.segment_files import segments_in
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.spark.drain.options import PREFETCH as WINDOW
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

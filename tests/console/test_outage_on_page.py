@@ -11,9 +11,9 @@ from console_scene import ConsoleProcess, open_page, pair_of_namespaces, run_com
 from playwright.sync_api import Browser, Page, expect
 from served import Served
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.syphon.dead_letter_reasons import MALFORMED
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
+from twinbus.syphon.pump.dead_letter_reasons import MALFORMED
 
 pytestmark = [pytest.mark.console, pytest.mark.timeout(600)]
 

@@ -25,7 +25,7 @@ from doc_blocks import (
     to_run,
 )
 
-from twinbus.cli.arguments import OLD_NAMES
+from twinbus.cli.arguments.option_groups import OLD_NAMES
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
 PYTHON = [block for block in to_run("python") if "file" not in block.marks]

@@ -13,9 +13,9 @@ import pytest
 import typer
 from doc_blocks import DOCS, Block, all_blocks, blocks_of
 
-from twinbus import control_client
-from twinbus.cli.arguments import PairArguments
+from twinbus.cli.arguments.option_groups import PairArguments
 from twinbus.cli.main import app
+from twinbus.control import control_client
 from twinbus.cost.prices import load_prices
 from twinbus.testing import LocalNamespace
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twinbus.broker.auth.claims import CLAIMS_MAX
 from twinbus.broker.auth.jwt import ALGORITHMS, ROLES, SECRET_BYTES_MIN, SERVICE_AUDIENCE
-from twinbus.cli.credentials import FIELDS
+from twinbus.cli.arguments.credentials import FIELDS
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "tokens.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -19,7 +19,7 @@ from wire_relay import Relay
 from twinbus.client.aio.links import SenderLink, all_closed, try_receiver
 from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 30

@@ -16,7 +16,8 @@ from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
 
 from twinbus import NamespaceSide, PairedServiceBusClient, PairEvent, SendAvailabilityPairedNamespaceOptions
 from twinbus.cli.metrics_export import PairNames, families
-from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions, depth_watch
+from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+from twinbus.syphon.peeking import depth_watch
 
 WAIT_S = 60
 

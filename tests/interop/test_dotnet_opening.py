@@ -15,11 +15,11 @@ from urllib.parse import quote_plus
 import dotnet_wire as dotnet
 import pytest
 
-from twinbus.amqp import sections
-from twinbus.amqp.composites import decode_composite
-from twinbus.amqp.frame_codec import read_transfer
-from twinbus.amqp.outcomes import Accepted
-from twinbus.amqp.performatives import Attach, Begin, Disposition, Flow, Open
+from twinbus.amqp.codec.composites import decode_composite
+from twinbus.amqp.codec.frame_codec import read_transfer
+from twinbus.amqp.codec.outcomes import Accepted
+from twinbus.amqp.codec.performatives import Attach, Begin, Disposition, Flow, Open
+from twinbus.amqp.message import sections
 from twinbus.amqp.sasl import SaslMechanisms, SaslOutcome
 from twinbus.testing import LocalNamespace
 

@@ -23,9 +23,9 @@ from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.client.sdk.messages import PairedMessageBatch, batch_of, encode_messages, for_schedule, prepare
 from twinbus.connection_string import ConnectionString
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
-from twinbus.pairing.encoded_messages import pack
-from twinbus.pairing.envelope import address, open_envelope
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS, backlog_path
+from twinbus.pairing.backlog.envelope import address, open_envelope
+from twinbus.pairing.sending.encoded_messages import pack
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 10

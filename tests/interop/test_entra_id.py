@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from token_source import OWNER, IdentityEndpoint, identity_endpoint, issuer, keyless, write_az
 
 from twinbus.cli.main import run
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.testing import LocalNamespace, NamespacePair
 
 SENDER, RECEIVER = "Azure Service Bus Data Sender", "Azure Service Bus Data Receiver"

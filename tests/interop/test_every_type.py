@@ -13,9 +13,8 @@ import pytest
 from backlog_messages import fill
 from syphon_program import QUEUES
 
-from twinbus.amqp.encoding import Array, encode
-from twinbus.amqp.sections import PropertyField, encode_message, read_application_properties, read_value, walk
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Decimal32,
@@ -34,12 +33,13 @@ from twinbus.amqp.types import (
     UShort,
     Value,
 )
+from twinbus.amqp.message.sections import PropertyField, encode_message, read_application_properties, read_value, walk
 from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.envelope import address
+from twinbus.pairing.backlog.envelope import address
 from twinbus.testing import LocalNamespace, NamespacePair
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.peek import peek
+from twinbus.transport.links.peek import peek
 
 DECIMAL = Decimal64(bytes.fromhex("31a00000000004d2"))  # 123.4
 TYPES: dict[str, tuple[Value, Any]] = {

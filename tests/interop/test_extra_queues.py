@@ -18,10 +18,10 @@ from token_makers import scoped_to
 from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
 from twinbus.ledger import Kind, LedgerReader
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.queue_discovery import DiscoveredQueues, QueueDiscovery
+from twinbus.syphon.peeking.queue_discovery import DiscoveredQueues, QueueDiscovery
 from twinbus.testing import LocalNamespace, NamespacePair
 
 PATHS = [backlog_path("contoso", index) for index in range(4)]

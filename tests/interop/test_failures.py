@@ -21,7 +21,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.client.sync.links import SenderLink
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.testing import LocalNamespace
 
 OPEN_S = 30

@@ -30,7 +30,7 @@ from azure.servicebus.exceptions import (
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from twinbus import control_client
+from twinbus.control import control_client
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.testing import LocalNamespace, NamespacePair
 

@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from token_makers import scoped_to
 
-from twinbus.cli.status_view import report
+from twinbus.cli.status.status_view import report
 from twinbus.client.inspection.health import Check, Health, judge
 from twinbus.client.inspection.inspect_pair import inspect
 from twinbus.client.inspection.reports import Inspection

@@ -17,7 +17,7 @@ from json_rules import broken_rules
 from typer.main import get_command
 
 from twinbus.cli.main import app, run
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 
 ELSEWHERE = {
     "demo": "tests/interop/test_demo.py",

@@ -25,7 +25,7 @@ from paired import WAIT_S, Heard, PairHarness, wait_until
 from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
 
 from twinbus import PairedServiceBusClient, Retry
-from twinbus.amqp.sections import Header
+from twinbus.amqp.message.sections import Header
 from twinbus.client.namespace import Namespace
 from twinbus.client.sync.sender import PairedServiceBusSender
 from twinbus.errors import BothNamespacesUnavailable

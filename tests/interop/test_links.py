@@ -21,7 +21,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.watchdog import Watchdog
 from twinbus.client.sync.links import SenderLink, try_receiver
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 30

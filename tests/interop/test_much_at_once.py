@@ -9,12 +9,12 @@ from pathlib import Path
 
 from served import Served
 
+from twinbus.amqp.codec.outcomes import Accepted
+from twinbus.amqp.codec.types import Int, Long
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived, Event, TransferArrived
-from twinbus.amqp.outcomes import Accepted
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.sasl import PLAIN, ClientSasl
-from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.amqp.types import Int, Long
 from twinbus.broker.core.namespace_backend import REQUESTS_AT_ONCE
 from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE
 from twinbus.broker.message import BATCH_FORMAT

@@ -19,7 +19,10 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from token_makers import python_token
 
-from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frame_codec import TransferWriter
+from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.codec.types import Int, Long
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
     Attached,
@@ -30,13 +33,10 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
-from twinbus.amqp.frame_codec import TransferWriter
-from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
 from twinbus.amqp.limits import ConnectionLimits
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.sasl import PLAIN, ClientSasl, SaslInit
-from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Int, Long
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.amqp_connection import PILE_BYTES
 from twinbus.broker.net.certificates import load_or_make_identity, server_names

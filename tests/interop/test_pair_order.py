@@ -14,8 +14,8 @@ from paired import WAIT_S, Heard, OnLoop, PairHarness, wait_until
 
 from twinbus import PairedServiceBusClient, SendReceipt
 from twinbus.errors import BothNamespacesUnavailable
-from twinbus.pairing.ordering import key_of, queue_for
-from twinbus.pairing.receipt import NamespaceSide
+from twinbus.pairing.backlog.ordering import key_of, queue_for
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 ORDERED: dict[str, Any] = {"order": "session", "enable_syphon": True}
 

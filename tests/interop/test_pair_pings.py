@@ -14,7 +14,7 @@ from paired import Heard, PairHarness, wait_until
 from wire_relay import Relay
 
 from twinbus import NamespaceSide
-from twinbus.amqp.sections import PropertyField, read_header, read_property, walk
+from twinbus.amqp.message.sections import PropertyField, read_header, read_property, walk
 from twinbus.client.reporting.status import EntityState
 
 PING = b"application/vnd.ms-servicebus-ping"

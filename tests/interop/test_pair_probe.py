@@ -8,7 +8,7 @@ from engine_client import EngineClient
 from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide
-from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.client.core import client_state
 
 

@@ -11,7 +11,7 @@ from paired import Heard, PairHarness
 
 from twinbus import NamespaceSide
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS
 
 RISKY: dict[str, dict[str, Any]] = {
     "sessions are required": {"requires_session": True},

@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from paired import Heard, PairHarness
 
 from twinbus import Namespace, NamespaceSide
-from twinbus.amqp.types import Int, Symbol
+from twinbus.amqp.codec.types import Int, Symbol
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.cbs import put_token as take

@@ -16,7 +16,7 @@ from twinbus.client.setup.administration import plan_for
 from twinbus.client.setup.preparation import CreateBacklogQueue, ListBacklogQueues, Preparation
 from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.errors import PairingError
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.testing import LocalNamespace
 
 KEYS = {"sender": "key-of-the-sender", "reader": "key-of-the-reader", "boss": "key-of-the-boss"}

@@ -15,7 +15,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.setup.administration import plan_for
 from twinbus.client.setup.preparation import CreateBacklogQueue, Preparation
 from twinbus.errors import PairingError
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.testing import LocalNamespace, NamespacePair
 
 ATTEMPT_S, SILENCE_S, QUICK_S = 10.0, 3.0, 0.8

@@ -16,21 +16,21 @@ from paired import wait_until
 from token_makers import js_token
 
 from twinbus.amqp.account import QUEUED_MAX
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Int, Long, Symbol
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import ACCEPTED, Error
-from twinbus.amqp.performatives import Source
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Int, Long, Symbol
 from twinbus.broker.auth import claims
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.dispatcher import KEPT_BYTES_MAX
 from twinbus.broker.operations import Right
 from twinbus.client.reporting.status import EntityState
-from twinbus.proxy import upstream
-from twinbus.proxy.upstream import REQUEST_S, TOO_MANY
+from twinbus.proxy.relay import upstream
+from twinbus.proxy.relay.upstream import REQUEST_S, TOO_MANY
 from twinbus.testing import LocalNamespace
 
 KEY = "the-key-of-the-proxy"

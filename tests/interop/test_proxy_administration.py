@@ -38,8 +38,8 @@ from twinbus import Namespace
 from twinbus.broker.net.certificates import temporary_identity
 from twinbus.broker.net.tls import new_context
 from twinbus.client.credentials import token_source
-from twinbus.proxy.administration import ANSWER_BYTES_MAX, AT_ONCE
-from twinbus.proxy.atom_places import HIDDEN_KEY
+from twinbus.proxy.administration.administration import ANSWER_BYTES_MAX, AT_ONCE
+from twinbus.proxy.administration.atom_places import HIDDEN_KEY
 from twinbus.testing import LocalNamespace
 
 KEY = "a-key-that-nobody-else-knows"

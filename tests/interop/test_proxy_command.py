@@ -23,7 +23,7 @@ from local_proxy import LocalProxy
 from token_source import IdentityEndpoint, identity_endpoint, issuer, keyless
 
 from twinbus.cli.main import run
-from twinbus.local_register import RUN_VARIABLE
+from twinbus.control.local_register import RUN_VARIABLE
 from twinbus.testing import LocalNamespace, NamespacePair
 
 QUICK = ("--backlog-queue-count", "1", "--retry-attempts", "1", "--attempt-timeout", "2s")

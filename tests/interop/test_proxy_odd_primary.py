@@ -13,10 +13,10 @@ import pytest
 from engine_client import EngineClient
 from local_proxy import LocalProxy
 
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
 from twinbus.amqp.events import ConnectionClosed, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Error
+from twinbus.amqp.message.sections import encode_message
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import encode_message
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.testing import LocalNamespace
 

@@ -24,7 +24,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.reporting.status import EntityState, Phase
 from twinbus.errors import OptionsError, PairingError
 from twinbus.ledger import LedgerReader, verify
-from twinbus.transport.requests import read_response
+from twinbus.transport.links.requests import read_response
 
 LATER = datetime(2031, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 LONG = timedelta(minutes=5)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from engine_client import EngineClient
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.types import Int, Long
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Int, Long
 from twinbus.ledger import Kind, LedgerReader
 from twinbus.testing import LocalNamespace
 

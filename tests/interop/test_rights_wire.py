@@ -10,9 +10,9 @@ import pytest
 from engine_client import EngineClient
 from token_makers import js_token
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
 from twinbus.amqp.events import Detached
-from twinbus.amqp.outcomes import ACCEPTED, Error
+from twinbus.amqp.message import sections
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.testing import LocalNamespace

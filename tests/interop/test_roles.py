@@ -16,7 +16,7 @@ from roles import BACKLOG, MANAGER, MONITOR, QUEUE_COUNT, SENDER, SYPHON, Estate
 from twinbus import NamespaceSide, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from twinbus.cli.main import run
 from twinbus.errors import PairingError
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.testing import LocalNamespace
 
 COUNT = ["--count", str(QUEUE_COUNT)]

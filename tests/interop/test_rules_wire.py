@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from engine_client import EngineClient
 
-from twinbus.amqp.types import Described, Int, Timestamp
+from twinbus.amqp.codec.types import Described, Int, Timestamp
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.testing import LocalNamespace
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from engine_client import EngineClient
 
-from twinbus.amqp import sections
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import Source
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.testing import LocalNamespace
 

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 import twinbus.aio
 from twinbus import PairedServiceBusClient
 from twinbus.client.reporting.status import EntityStatus
-from twinbus.pairing.receipt import receipt_of
+from twinbus.pairing.sending.receipt import receipt_of
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 60

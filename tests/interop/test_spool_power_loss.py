@@ -21,10 +21,10 @@ from paired import wait_until
 from power_cut import PowerCutDisk
 from spool_program import SpoolProgram
 
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.envelope import address
+from twinbus.pairing.backlog.envelope import address
 from twinbus.spool.folder import SpoolDirectory
 from twinbus.spool.open_spool import SpoolRoutes
 from twinbus.spool.spool import Spool

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from twinbus.cli.commands import status
 from twinbus.cli.main import run
+from twinbus.cli.status import status
 from twinbus.testing import LocalNamespace, NamespacePair
 
 QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from twinbus.aio import PairedServiceBusClient, PairedServiceBusSender
 from twinbus.client.aio.links import SenderLink, all_closed
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.receipt import receipt_of
+from twinbus.pairing.sending.receipt import receipt_of
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 60

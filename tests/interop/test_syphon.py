@@ -24,10 +24,10 @@ from syphon_environment import (
     with_backlog,
 )
 
-from twinbus.amqp.sections import Header
+from twinbus.amqp.message.sections import Header
 from twinbus.ledger import Kind, Ledger, LedgerReader
 from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
-from twinbus.syphon.dry_run import run_dry
+from twinbus.syphon.peeking.dry_run import run_dry
 from twinbus.testing import NamespacePair
 
 

@@ -17,7 +17,7 @@ import pytest
 from backlog_messages import backlog_message, backlog_messages_for, fill, unaddressed
 from syphon_program import QUEUES, WAIT_S, command, ids_at, wait_for
 
-from twinbus.amqp.sections import Header
+from twinbus.amqp.message.sections import Header
 from twinbus.cli.main import run
 from twinbus.ledger import Kind, LedgerReader, verify
 from twinbus.testing import LocalNamespace, NamespacePair

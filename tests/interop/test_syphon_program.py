@@ -19,11 +19,11 @@ from free_ports import free_port
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
 
-from twinbus.amqp.sections import Header, PropertyField, encode_message
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message.sections import Header, PropertyField, encode_message
 from twinbus.cli.main import run
-from twinbus.pairing.envelope import address
-from twinbus.pairing.ordering import key_of, queue_for
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.backlog.ordering import key_of, queue_for
 from twinbus.testing import LocalNamespace, NamespacePair
 
 LOCK_MS = 5_000

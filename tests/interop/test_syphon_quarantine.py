@@ -9,8 +9,8 @@ import pytest
 from backlog_messages import backlog_message, unaddressed
 from syphon_environment import dial, fill, messages_at, running, until, with_backlog
 
-from twinbus.amqp.sections import Header
-from twinbus.syphon.dead_letter_reasons import EXPIRED, MALFORMED
+from twinbus.amqp.message.sections import Header
+from twinbus.syphon.pump.dead_letter_reasons import EXPIRED, MALFORMED
 from twinbus.syphon.quarantine import Quarantine, by_reason
 from twinbus.testing import NamespacePair
 

@@ -18,7 +18,7 @@ from proton import ConnectionException, SSLDomain
 from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection
 
-from twinbus.amqp.frames import SASL_HEADER
+from twinbus.amqp.codec.frames import SASL_HEADER
 from twinbus.broker.net.certificates import temporary_identity
 from twinbus.broker.server import NamespaceServer
 from twinbus.client.namespace import Namespace

@@ -10,16 +10,16 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from engine_client import EngineClient
 
-from twinbus.amqp import sections
-from twinbus.amqp.composites import to_described
-from twinbus.amqp.encoding import Array
+from twinbus.amqp.codec.composites import to_described
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.codec.outcomes import ACCEPTED, Accepted, Error, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.performatives import Coordinator, Declare, Discharge
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.amqp.events import CreditChanged, Detached, DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Outcome, Rejected, TransactionalState
-from twinbus.amqp.performatives import Coordinator, Declare, Discharge
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Timestamp
 from twinbus.testing import LocalNamespace
 
 KEY = "a-key-that-is-long-enough-for-this"

@@ -15,10 +15,10 @@ from syphon_program import ids_at
 
 from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.depth_watch import BacklogSnapshot
-from twinbus.syphon.queue_discovery import DiscoveredQueues, QueueDiscovery
+from twinbus.syphon.peeking.depth_watch import BacklogSnapshot
+from twinbus.syphon.peeking.queue_discovery import DiscoveredQueues, QueueDiscovery
 from twinbus.testing import LocalNamespace, NamespacePair
 
 PATHS = [backlog_path("contoso", index) for index in range(3)]

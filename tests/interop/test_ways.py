@@ -13,14 +13,14 @@ import pytest
 from connect_proxy import ConnectProxy
 
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.message.sections import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.connection_string import ConnectionString
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.testing import LocalNamespace
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 WAIT_S = 30.0
 SOON_S = 0.3

@@ -22,7 +22,7 @@ from twinbus.amqp.events import (
     Opened,
     TransferArrived,
 )
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.message.sections import encode_message
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.server import NamespaceServer
 from twinbus.options import NamespaceOptions

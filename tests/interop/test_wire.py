@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import ConnectionClosed, DispositionArrived, Event, Opened
-from twinbus.amqp.outcomes import ACCEPTED
+from twinbus.amqp.message.sections import encode_message
 from twinbus.amqp.sasl import ClientSasl
-from twinbus.amqp.sections import encode_message
 from twinbus.testing import LocalNamespace
 
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"

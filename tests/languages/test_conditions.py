@@ -10,8 +10,8 @@ import pytest
 from languages.clients import LANGUAGES, NotReady, prepare
 from languages.conditions import CLIENTS, CONDITIONS, LOST, RAISED, RETRIED, SITUATIONS, observe, verdicts_on_page
 from twinbus.client.native.failures import RETRIED as FAILED_SEND
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.proxy.upstream_port import LINK_LOST, TIMED_OUT, loss_of
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.proxy.relay.upstream_port import LINK_LOST, TIMED_OUT, loss_of
 
 USED = {
     "send": FAILED_SEND,

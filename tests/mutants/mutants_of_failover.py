@@ -9,7 +9,7 @@ ERROR_CLASSES = "test_the_error_class_is_what_the_table_says"
 FAILOVER = (
     Mutant(
         "P1",
-        "pairing/backlog_queues.py",
+        "pairing/backlog/backlog_queues.py",
         '"max_size_in_megabytes": 5120,',
         '"max_size_in_megabytes": 1024,',
         "backlog queues are made smaller than the documents say",
@@ -17,7 +17,7 @@ FAILOVER = (
     ),
     Mutant(
         "P1",
-        "pairing/backlog_queues.py",
+        "pairing/backlog/backlog_queues.py",
         '"dead_lettering_on_message_expiration": True,',
         '"dead_lettering_on_message_expiration": False,',
         "what expires in a backlog queue is gone",
@@ -33,7 +33,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "syphon/queue_discovery.py",
+        "syphon/peeking/queue_discovery.py",
         "self._doubts(refusals | found.refused | found.shut | found.unsure)",
         "[]",
         "the backlog is called empty although some queues could not be looked into",
@@ -41,7 +41,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "syphon/queue_discovery.py",
+        "syphon/peeking/queue_discovery.py",
         "        queues=tuple([index for index in sorted(answers) if index not in unsure and index not in closed]),",
         "        queues=tuple([index for index in sorted(answers) if index < queue_count and index not in closed]),",
         "what lies in further backlog queues stays there",
@@ -49,7 +49,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "cli/commands/syphon.py",
+        "cli/syphon/syphon.py",
         "options.entities is not None and leftovers.outside_left != 0",
         "False",
         "a backlog is called empty although messages for other entities stay there",
@@ -65,7 +65,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "syphon/queue_discovery.py",
+        "syphon/peeking/queue_discovery.py",
         "QUEUES_MAX = 100",
         "QUEUES_MAX = 10",
         "without the right to list only the first ten backlog queues are looked for",
@@ -81,7 +81,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "syphon/queue_discovery.py",
+        "syphon/peeking/queue_discovery.py",
         "        shut={index: why for index, why in failures.items() if why.kind in SHUT},\n",
         "",
         "a dry run says that all would come home although a queue forwards elsewhere",
@@ -121,7 +121,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "return ErrorClass.RAISE if kind_of_send is SendKind.PRIMARY else ErrorClass.DOWN",
         "return ErrorClass.DOWN",
         "an authorisation error counts towards failover",
@@ -129,7 +129,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "    if kind is Kind.BUSY:\n        return ErrorClass.BUSY",
         "    if kind is Kind.BUSY:\n        return ErrorClass.DOWN",
         "a busy server is failed over",
@@ -137,7 +137,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY and not is_known:",
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY:",
         "an entity that was seen alive and is not found is raised to the caller",
@@ -145,7 +145,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.DOWN",
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.RAISE",
         "a failed ping is not the primary being down",
@@ -153,7 +153,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "            if pause_s is None:\n                self._raise(failure)\n",
         "            if pause_s is None:\n                return None\n",
         "a server that stays busy is not raised to the caller",
@@ -161,7 +161,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "CALLERS_FAULT = frozenset((Kind.TOO_LARGE, Kind.REJECTED))",
         "CALLERS_FAULT = frozenset((Kind.REJECTED,))",
         "a message that is too large counts towards failover",
@@ -177,7 +177,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "pairing/error_class.py",
+        "pairing/sending/error_class.py",
         "        return ErrorClass.DOWN if kind_of_send is SendKind.BACKLOG else ErrorClass.RAISE",
         "        return ErrorClass.RAISE",
         "a backlog queue that does not allow a message stays in the rotation and raises to callers",
@@ -209,7 +209,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "pairing/rotation.py",
+        "pairing/backlog/rotation.py",
         "return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None",
         "return choice[0] if choice else None",
         "all senders choose the same backlog queue",
@@ -217,7 +217,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "pairing/rotation.py",
+        "pairing/backlog/rotation.py",
         "LostQueue(at, at + self._probation_s, failure)",
         "LostQueue(at, at, failure)",
         "a backlog queue that failed stays in the rotation",
@@ -225,7 +225,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/core/send_record.py",
+        "client/flows/send_record.py",
         'primary_reason = self._entity.reason or "it is back"',
         'primary_reason = ""',
         "with both namespaces down the error does not say why the primary is",
@@ -233,7 +233,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "pairing/rotation.py",
+        "pairing/backlog/rotation.py",
         "        if current is not None and current not in unwanted and self.is_available(current, at):",
         "        if False:",
         "a sender chooses another backlog queue for each message",
@@ -241,7 +241,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "        patience_s = self._rules.attempts * self._rules.attempt_s\n",
         "        patience_s = self._rules.attempt_s\n",
         "a send gives up on a secondary that is away before its attempts are over",
@@ -281,7 +281,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "        self._secondary_until = None\n",
         "        self._secondary_until = self._end_of_wait()\n",
         "an attempt that nobody answers uses up the time in which a send waits for the secondary",
@@ -289,7 +289,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "                queue = find()\n",
         "",
         "a send is given up though a backlog queue may be used again",
@@ -337,7 +337,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "pairing/rotation.py",
+        "pairing/backlog/rotation.py",
         "        elif began_at >= known.until:\n",
         "        else:\n",
         "callers whose little time ends together take a queue out of the rotation",
@@ -369,7 +369,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "            if not is_over:\n                pair.feed(entity, TrialProvedNothing(",
         "            if wait_s:\n                pair.feed(entity, TrialProvedNothing(",
         "a trial that is cut short keeps everybody from trying for ever",
@@ -377,7 +377,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "keep_back_s=time_for_detour_s(self._rules, left_s))",
         "keep_back_s=0.0)",
         "a trial uses up the time of its caller, and none is left for the detour",
@@ -385,7 +385,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "                    wait_s = self._rules.busy_wait_s\n",
         "                    wait_s = 0.0\n",
         "a primary that said it is busy is tried again within ten seconds",
@@ -393,7 +393,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/core/ordered_sends.py",
+        "client/flows/ordered_sends.py",
         "return super()._may_try and not self._is_fenced",
         "return super()._may_try",
         "a message that tries the primary overtakes earlier ones of its session",
@@ -481,7 +481,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "header={} if moving.ttl_ms is None else {_HEADER_TTL: _NULL},",
         "header={},",
         "the time to live stays in the header of a backlog message, and it expires there",
@@ -489,7 +489,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "drop_applications=RESERVED_NAMES,",
         "drop_applications=RESERVED_NAMES[:1],",
         "aliases stay on the message when it is home",
@@ -497,7 +497,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "        entries[TIME_TO_LIVE] = ULong(aliases.ttl_ms)",
         "        entries[TIME_TO_LIVE] = Timestamp(aliases.ttl_ms)",
         "the alias of the time to live has another type than the documents say",
@@ -505,7 +505,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         'encoded.find(b"x-ms-", span[0], span[1]) < 0',
         'encoded.find(b"x-mz-", span[0], span[1]) < 0',
         "a message that uses a reserved name is sent to the backlog all the same",
@@ -513,7 +513,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "        drop_annotations=_SERVICE_ANNOTATIONS,\n        fields=_home_fields(",
         "        fields=_home_fields(",
         "what the secondary says of its copy stays on the message at home",
@@ -521,7 +521,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "        fields[PropertyField.GROUP_ID] = said.session_id\n",
         "        pass\n",
         "a message comes home without its session",
@@ -529,7 +529,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "drop_annotations=() if moving.due_at_ms is None else (SCHEDULE_ANNOTATION,),",
         "drop_annotations=(),",
         "the schedule acts in the backlog already",
@@ -537,7 +537,7 @@ FAILOVER = (
     ),
     Mutant(
         "P9",
-        "syphon/backlog_message.py",
+        "syphon/pump/backlog_message.py",
         'return aliases, b"".join((head, message[annotations[1] : span[0]], properties, message[span[1] :]))',
         'return aliases, b"".join((head, message[annotations[1] :]))',
         "on the short way home the destination stays on the message",
@@ -545,7 +545,7 @@ FAILOVER = (
     ),
     Mutant(
         "P10",
-        "pairing/backlog_queues.py",
+        "pairing/backlog/backlog_queues.py",
         'return f"{primary_name}/{_FOLDER}/{index}"',
         'return f"shared/{_FOLDER}/{index}"',
         "primaries that share a secondary share backlog queues",
@@ -553,7 +553,7 @@ FAILOVER = (
     ),
     Mutant(
         "P11",
-        "pairing/encoded_messages.py",
+        "pairing/sending/encoded_messages.py",
         "raise TooLargeForDetour(size, limit_bytes, size - _size_at_home(encoded))",
         "raise TooLargeForDetour(size, limit_bytes, 0)",
         "the error does not say how many bytes the detour adds",
@@ -569,7 +569,7 @@ FAILOVER = (
     ),
     Mutant(
         "P12",
-        "pairing/encoded_messages.py",
+        "pairing/sending/encoded_messages.py",
         "if size <= limit_bytes and len(batches[-1]) < BATCH_MESSAGES_MAX:",
         "if False:",
         "each message of a batch is sent to the backlog alone",
@@ -577,7 +577,7 @@ FAILOVER = (
     ),
     Mutant(
         "P12",
-        "client/core/send_record.py",
+        "client/flows/send_record.py",
         "return self._receipt(self._detour_side if self._queues else self._entity.side, len(self._queues))",
         "return self._receipt(self._detour_side if self._queues else self._entity.side, 0)",
         "the receipt does not say which part of a batch was accepted",
@@ -585,7 +585,7 @@ FAILOVER = (
     ),
     Mutant(
         "P12",
-        "client/core/schedule_tokens.py",
+        "client/flows/schedule_tokens.py",
         "tokens = [number for number in numbers if number < 0]",
         "tokens = [number for number in numbers if number == 0]",
         "cancelling a message that lies in the backlog is not refused",

@@ -199,7 +199,7 @@ PAIRING = (
     ),
     Mutant(
         "X7",
-        "syphon/depth_watch.py",
+        "syphon/peeking/depth_watch.py",
         "latest is not None and latest.is_empty and",
         "latest is not None and",
         "an outage is said to be over although not every backlog queue is known to be empty",
@@ -215,7 +215,7 @@ PAIRING = (
     ),
     Mutant(
         "X7",
-        "syphon/depth_watch.py",
+        "syphon/peeking/depth_watch.py",
         "PEEK_EVERY_MS = 25_000",
         "PEEK_EVERY_MS = 30_000",
         "what is shown of the backlog gets older than 30 seconds",
@@ -223,7 +223,7 @@ PAIRING = (
     ),
     Mutant(
         "X7",
-        "syphon/depth_watch.py",
+        "syphon/peeking/depth_watch.py",
         "is_wanted = may_wait or latest is None or not latest.is_empty",
         "is_wanted = may_wait",
         "nobody looks again at messages that wait though nothing moves",
@@ -231,7 +231,7 @@ PAIRING = (
     ),
     Mutant(
         "X7",
-        "syphon/depth_watch.py",
+        "syphon/peeking/depth_watch.py",
         "waiting_messages=sum(exact) if len(exact) == len(queues) else None,",
         "waiting_messages=sum(exact),",
         "a backlog that cannot be read counts as empty",

@@ -39,7 +39,7 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/core/send_request.py",
+        "client/flows/send_request.py",
         "        return self._packed_sizes or self.sizes",
         "        return self.sizes",
         "what the detour adds to a message is not recorded",
@@ -223,7 +223,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/staging.py",
+        "spark/source/consuming/staging.py",
         "        and committed.closed < each.batch <= committed.batch",
         "        and each.batch <= committed.batch",
         "files that an attempt names after its batch is over are deleted, and nobody has read them",
@@ -231,7 +231,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/receiving.py",
+        "spark/source/consuming/receiving.py",
         "    if (yield CreateManifest(task.manifest, manifest)):",
         "    if (yield CreateManifest(task.manifest, manifest)) or True:",
         "two attempts at a task of a batch read different messages",
@@ -239,7 +239,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/staging.py",
+        "spark/source/consuming/staging.py",
         "    adopted = tuple(sorted(orphans)[:ADOPTED_MAX])",
         "    adopted = ()",
         "what a killed attempt had staged and completed is never delivered",
@@ -263,7 +263,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/reader.py",
+        "ledger/reading/reader.py",
         "        return self._crcs[at][number - self._firsts[at]] == crc",
         "        return True",
         "two records with one number and other content pass for one",
@@ -271,7 +271,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/segment_files.py",
+        "ledger/reading/segment_files.py",
         "        if file.name.endswith((SUFFIX, *COMPRESSED))\n",
         '        if file.name.endswith((SUFFIX, *COMPRESSED)) and "/" not in file.name\n',
         "segments in folders below the ledger are left out without a word",
@@ -279,7 +279,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/process_end.py",
+        "ledger/reading/process_end.py",
         "    return max(1, last.wait_us // 1000, sync_us // 1000)",
         "    return max(1, last.wait_us // 1000)",
         "after a power cut only the write interval is unknown, not the sync interval",
@@ -287,7 +287,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/pruning.py",
+        "ledger/upkeep/pruning.py",
         "        elif not (is_read or unread):\n",
         "        elif False:\n",
         "records that no report has read are pruned",
@@ -295,7 +295,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/pruning.py",
+        "ledger/upkeep/pruning.py",
         "        save_pruned(directory, known)\n",
         "",
         "what was pruned shows as missing",
@@ -303,7 +303,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/pruning.py",
+        "ledger/upkeep/pruning.py",
         "    return path.is_symlink() or not path.parent.resolve().is_relative_to(folder.path().resolve())\n",
         "    return False\n",
         "segments outside of the folder are deleted, where a link leads",
@@ -311,7 +311,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/expected.py",
+        "ledger/upkeep/expected.py",
         "    return [writer for writer in expected if not any(_is_seen(writer, each) for each in seen)]",
         "    return []",
         "a writer of whom nothing is there is not missed",

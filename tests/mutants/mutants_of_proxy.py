@@ -7,7 +7,7 @@ from mutant import Mutant
 PROXY = (
     Mutant(
         "X1",
-        "proxy/refusals.py",
+        "proxy/sending/refusals.py",
         "        case TwinbusError():\n            return RETRIED",
         "        case TwinbusError():\n            return NotAllowed.condition",
         "clients do not repeat a send that failed before failover",
@@ -15,7 +15,7 @@ PROXY = (
     ),
     Mutant(
         "X1",
-        "proxy/refusals.py",
+        "proxy/sending/refusals.py",
         "    condition = PARTLY_STORED if accepted else _condition_of(error)",
         "    condition = _condition_of(error)",
         "clients repeat a batch of which a part is stored",
@@ -31,7 +31,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/upstream_port.py",
+        "proxy/relay/upstream_port.py",
         "    return ConditionError(LINK_LOST, str(error)) if error.condition in _NOT_IN_A_DETACH else error",
         "    return error",
         "receivers of some clients never come back after a detach of the primary",
@@ -39,7 +39,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/relay.py",
+        "proxy/relay/relay.py",
         "                result = failure_response(request, refusal_of(result, TIMED_OUT))",
         "                result = failure_response(request, refusal_of(result, LINK_LOST))",
         "a request while the primary is away is answered with a condition of links",
@@ -47,7 +47,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/relay.py",
+        "proxy/relay/relay.py",
         "            self._notify(EncodedDelivery(self._number, transfer.payload, token))",
         "            self._notify(EncodedDelivery(self._number, transfer.payload, bytes(16)))",
         "deliveries lose their lock tokens",
@@ -55,7 +55,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/relay.py",
+        "proxy/relay/relay.py",
         "                self._requested.responded(path, request, result)",
         "                pass",
         "deferred messages that are completed are missing in the ledger",
@@ -63,7 +63,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/transactions.py",
+        "proxy/relay/transactions.py",
         "            on_reply(Done() if is_empty or not commits else Refused(TransactionRolledBack(_LOST)))",
         "            on_reply(Done())",
         "a transaction is committed though the primary is away",
@@ -71,7 +71,7 @@ PROXY = (
     ),
     Mutant(
         "X2",
-        "proxy/relay.py",
+        "proxy/relay/relay.py",
         "            settling.unanswered(failure)",
         "            pass",
         "a transaction never hears of a settlement that the primary did not answer",
@@ -79,7 +79,7 @@ PROXY = (
     ),
     Mutant(
         "X3",
-        "proxy/admin_documents.py",
+        "proxy/administration/admin_documents.py",
         "    return replace(body, [*changes, *[(key.place, HIDDEN_KEY) for key in places.keys]])",
         "    return replace(body, changes)",
         "keys of the primary's entities leave the proxy",
@@ -95,7 +95,7 @@ PROXY = (
     ),
     Mutant(
         "X5",
-        "proxy/sends.py",
+        "proxy/sending/sends.py",
         "        self._is_stopping = True",
         "        self._is_stopping = False",
         "a proxy that stops takes what it will not answer",
@@ -103,7 +103,7 @@ PROXY = (
     ),
     Mutant(
         "X5",
-        "proxy/entity_sends.py",
+        "proxy/sending/entity_sends.py",
         "self._take([self._new_send(transfer.arrivals, at, on_replies, transfer) for transfer in transfers], at)",
         "on_replies(transfers, DONE)\n"
         "        self._take([self._new_send(each.arrivals, at, lambda *_: None, each) for each in transfers], at)",

@@ -31,7 +31,7 @@ SERVICE = (
     ),
     Mutant(
         "S1",
-        "broker/entities/topic.py",
+        "broker/entities/topics/topic.py",
         "if (self.pending or self.is_paused) and self.damage is None:",
         "if self.is_paused and self.damage is None:",
         "a small send to a topic overtakes a large one that is handed on in steps",
@@ -39,7 +39,7 @@ SERVICE = (
     ),
     Mutant(
         "S1",
-        "broker/entities/topic.py",
+        "broker/entities/topics/topic.py",
         "            self.remove(row, step)\n",
         "            self._on_commit(step)\n",
         "what a topic has handed on stays in line, and is handed on again after a crash",
@@ -151,7 +151,7 @@ SERVICE = (
     ),
     Mutant(
         "S4",
-        "broker/entities/message_copies.py",
+        "broker/entities/topics/message_copies.py",
         "return copy._replace(due_at_ms=due_at_ms) if due_at_ms > now_ms else copy",
         "return copy",
         "copies for a subscription that is late appear at once",
@@ -159,7 +159,7 @@ SERVICE = (
     ),
     Mutant(
         "S4",
-        "broker/entities/topic.py",
+        "broker/entities/topics/topic.py",
         "meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)",
         "meant_for_ms = now_ms",
         "the delays of a topic and of its subscription add up to more than 15 minutes",

@@ -15,7 +15,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
-        "syphon/pump.py",
+        "syphon/pump/pump.py",
         "not self.pace.wants(path, since_ms)",
         "not self.pace.is_in_time(since_ms)",
         "messages for entities that are not on the list are delivered",
@@ -23,7 +23,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
-        "syphon/pace.py",
+        "syphon/pump/pace.py",
         "self._counted.add((queue, int(number)))",
         "self._counted.add((len(self._counted), int(number)))",
         "a message that stays in the backlog is counted each time it is met",
@@ -31,7 +31,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
-        "syphon/pace.py",
+        "syphon/pump/pace.py",
         "None if change.first is None else self._moved + change.first",
         "change.first",
         "a number of messages that is set while a syphon runs counts those that are home already",
@@ -47,7 +47,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P14",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "            if isinstance(outcome, Accepted):\n                self._stored(destination, batch)",
         "            if True:\n                self._stored(destination, batch)",
         "a message is completed in the backlog although the primary refused it",
@@ -55,7 +55,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P14",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "            self.counts.in_doubt += len(batch.messages)\n",
         "            self._stored(destination, batch)\n",
         "messages are completed in the backlog although nobody knows whether they came home",
@@ -87,7 +87,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/backlog_message.py",
+        "syphon/pump/backlog_message.py",
         "        return left_ms if left_ms < self.aliases.ttl_ms else None",
         "        return left_ms",
         "a message whose schedule is still to come is given more time than it was sent with",
@@ -95,7 +95,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/backlog_message.py",
+        "syphon/pump/backlog_message.py",
         "        return left_ms if left_ms < self.aliases.ttl_ms else None",
         "        return None",
         "the time in the backlog does not count against the time to live",
@@ -103,7 +103,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/backlog_message.py",
+        "syphon/pump/backlog_message.py",
         "    return max(enqueued_at_ms, aliases.due_at_ms or 0) + aliases.ttl_ms",
         "    return enqueued_at_ms + aliases.ttl_ms",
         "time to live runs before the schedule of a message",
@@ -111,7 +111,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "        if held.is_expired(now_ms):",
         "        if False:",
         "a message that expired in the backlog is brought home",
@@ -127,7 +127,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "        elif len(batch.messages) > 1:\n            self._send_singly(destination, batch.messages)",
         "        elif len(batch.messages) > 1:\n            for held in batch.messages:\n"
         "                self._refuse(held, reasons.REFUSED, str(failure), now_ms)",
@@ -136,7 +136,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)\n"
         "        self._park_all(destination.take_all(), now_ms)",
         "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)",
@@ -145,7 +145,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "syphon/batch_sender.py",
+        "syphon/pump/batch_sender.py",
         "        if most and len(payload) > most:",
         "        if False:",
         "a message that is too large for its entity is sent all the same",
@@ -153,7 +153,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "pairing/envelope.py",
+        "pairing/backlog/envelope.py",
         "    if not found.get(PATH):",
         "    if False:",
         "a message that does not say where it belongs is not put aside",
@@ -161,7 +161,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "cli/commands/quarantine.py",
+        "cli/syphon/quarantine.py",
         "    if everything and not yes and not can_ask():",
         "    if False:",
         "the whole quarantine is thrown away without a question",
@@ -169,7 +169,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P17",
-        "cli/commands/syphon.py",
+        "cli/syphon/syphon.py",
         "if ended_early or not leftovers.is_all_home else",
         "if ended_early else",
         "a run that left messages in quarantine ends as if all were home",
@@ -225,7 +225,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P19",
-        "pairing/ordering.py",
+        "pairing/backlog/ordering.py",
         "return key in self._fences or self.queue_of(key) in self._unseen",
         "return key in self._fences",
         "a new process overtakes what an earlier one left in the backlog",
@@ -233,7 +233,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P19",
-        "pairing/ordering.py",
+        "pairing/backlog/ordering.py",
         "return not self.under_way and not self.tail and self.home >= self.accepted",
         "return not self.under_way",
         "sends return to the primary before the backlog of their session is home",
@@ -281,7 +281,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "        if self._rules.has_spool and spool_reason is None:",
         "        if False:",
         "with both namespaces down a send is refused though there is a spool",
@@ -289,7 +289,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "client/core/flows.py",
+        "client/flows/flows.py",
         "if self._rules.has_spool and not self._is_home_again:",
         "if False:",
         "sends wait for a secondary that is known to be away, though there is a spool",
@@ -353,7 +353,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/detour_pump.py",
+        "syphon/pump/detour_pump.py",
         "        return super()._payload(held, now_ms) if held.detour is None else held.encode_for_backlog(now_ms)",
         "        return super()._payload(held, now_ms) if held.detour is None else held.payload",
         "the time in the spool does not count against the time to live",
@@ -361,7 +361,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/detour_pump.py",
+        "syphon/pump/detour_pump.py",
         "        if not is_down or not held.payload or not self.pace.is_running or self._is_unwanted(held):",
         "        if True:",
         "spooled messages wait for the primary though the secondary is back",
@@ -369,7 +369,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/detour_pump.py",
+        "syphon/pump/detour_pump.py",
         "        elif not held.lock_batch.is_lost:  # its entity may take what a backlog queue does not",
         "        else:\n            super()._refuse(held, reason, text, now_ms)\n        if False:",
         "what only a backlog queue refuses never goes home",

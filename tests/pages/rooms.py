@@ -28,7 +28,7 @@ BROKER_VALUES = "broker.core.commands broker.message broker.core.replies"
 
 ROOMS = (
     # what everybody uses
-    Room("errors", "exceptions raised on purpose", "pairing.receipt", is_pure=True),
+    Room("errors", "exceptions raised on purpose", "pairing.sending.receipt", is_pure=True),
     Room("deprecated", "old public names, and what they are called now", is_pure=True),
     Room("ranges", "numbers within bounds", is_pure=True),
     Room("units", "durations, times and sizes as text", is_pure=True),
@@ -36,26 +36,24 @@ ROOMS = (
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
     Room("own_files", "files for their owner only, links that are not followed"),
     Room("storage", "files in local folders and at URLs, leases", "own_files units"),
-    Room("control_client", "the client's end of a control socket"),
-    Room("control_server", "the server's end of a control socket", "control_client local_register"),
-    Room("local_register", "processes of this machine that can be asked, and spools", "own_files"),
+    Room("control", "processes of this machine, registered, asked and steered", "own_files"),
     Room("options", "options of a namespace, and of whatever is reached as one", "broker connection_string"),
     Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
     # both ends of the protocol
     Room("amqp", "bytes, frames, sessions, links, credit, deliveries", "ranges", is_pure=True),
+    Room("amqp.codec", "types, performatives and frames as bytes", is_pure=True),
+    Room("amqp.message", "sections of encoded messages", "amqp.codec", is_pure=True),
     Room("websocket", "AMQP bytes in WebSocket messages"),
-    Room("transport", "how our own engine reaches a peer", "amqp pairing.failure websocket"),
+    Room("transport", "how our own engine reaches a peer", "amqp pairing.sending.failure websocket"),
     # the paired client
     Room("pairing", "entities, epochs, failover, backlog queues, envelopes, order", "amqp", is_pure=True),
     Room("client", "namespaces, credentials and options", "connection_string pairing transport client units"),
     Room(
         "client.core",
-        "flows, the effects of the pairing core, the state of a client",
+        "the effects of the pairing core, the state of a client",
         "amqp board client ledger pairing spool syphon transport",
     ),
-    Room("client.core.asks", "what a flow asks for, and the answers", "pairing", is_pure=True),
-    Room("client.core.flows", "conversations, each written once", "client.core pairing", is_pure=True),
-    Room("client.core.send_record", "what one send came to", "pairing", is_pure=True),
+    Room("client.flows", "conversations, each written once: asks, answers", "client.sdk pairing", is_pure=True),
     Room("client.sdk", "the official SDK: its private parts, messages, deadlines", "amqp client pairing"),
     Room("client.setup", "what must exist before the first outage", "client pairing"),
     Room("client.setup.plan", "what is to be prepared", "board.queue pairing", is_pure=True),
@@ -89,15 +87,20 @@ ROOMS = (
         "amqp broker connection_string options own_files units",
     ),
     Room("broker.operations", "operations, rights, settlement, results", is_pure=True),
-    Room("broker.message", "encoded messages and the facts in them", "amqp.sections amqp.types", is_pure=True),
+    Room(
+        "broker.message",
+        "encoded messages and the facts in them",
+        "amqp.codec amqp.message",
+        is_pure=True,
+    ),
     Room("broker.clock", "where time comes from"),
     Room("broker.store", "rows, sequences, transactions, files", "own_files"),
-    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types", is_pure=True),
+    Room("broker.filters", "conditions and actions of rules", "amqp.codec amqp.message", is_pure=True),
     Room(
         "broker.core",
         "commands, changes, replies, the commit gate",
         (
-            "amqp.encoding amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
+            "amqp.codec amqp.message broker.entities broker.message broker.operations broker.store.api "
             "broker.links.backend broker.links.request_fields broker.links.request_messages broker.ops.meter"
         ),
         is_pure=True,
@@ -105,7 +108,7 @@ ROOMS = (
     Room(
         "broker.entities",
         "queues, topics, subscriptions, locks, sessions, rules",
-        f"{BROKER_VALUES} amqp.types broker.core.message_events broker.filters broker.operations broker.store.api",
+        f"{BROKER_VALUES} amqp.codec broker.core.message_events broker.filters broker.operations broker.store.api",
         is_pure=True,
     ),
     Room("broker.auth", "keys, tokens, claims", "broker.operations", is_pure=True),
@@ -139,7 +142,7 @@ ROOMS = (
     Room(
         "broker.ops",
         "metrics, the control socket, dumps, backups, ledger events",
-        "twinbus amqp board.queue broker control_client control_server ledger own_files pairing.backlog_queues units",
+        "twinbus amqp board.queue broker control ledger own_files pairing.backlog.backlog_queues units",
     ),
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
@@ -147,14 +150,20 @@ ROOMS = (
         "board", "reports of processes, the fleet they make, when to post and what to read", "plain_text", is_pure=True
     ),
     Room("board.message", "a report as a message", "amqp board", is_pure=True),
-    Room("board.reader", "the board, read", "board pairing.failure transport"),
-    Room("board.poster", "reports, posted", "amqp board pairing.failure transport"),
+    Room("board.reader", "the board, read", "board pairing.sending.failure transport"),
+    Room("board.poster", "reports, posted", "amqp board pairing.sending.failure transport"),
     Room("board.sharer", "findings of other hosts, read in the background", "board transport"),
     # the way home and the record
     Room(
         "syphon",
         "the pump, its pace, order, quarantine; steered from outside",
-        "amqp control_client control_server ledger local_register pairing plain_text ranges transport",
+        "amqp control ledger pairing plain_text ranges transport",
+    ),
+    Room(
+        "syphon.pump",
+        "what goes where, what is settled, and when",
+        "amqp ledger.kinds pairing plain_text syphon transport.failures transport.links.annotations",
+        is_pure=True,
     ),
     Room(
         "messages",
@@ -164,7 +173,7 @@ ROOMS = (
     Room(
         "spool",
         "messages on the local disk, the folders they are in, the thread that keeps them",
-        "amqp broker ledger local_register own_files pairing syphon transport units",
+        "amqp broker control ledger own_files pairing syphon transport units",
     ),
     Room(
         "spool.contents",
@@ -179,67 +188,75 @@ ROOMS = (
         "proxy",
         "a Service Bus endpoint in front of a pair",
         (
-            "twinbus amqp board.report broker client connection_string control_server ledger options pairing "
+            "twinbus amqp board.report broker client connection_string control ledger options pairing "
             "plain_text proxy transport"
         ),
     ),
     Room("proxy.entity_paths", "paths that mean the same to everybody", is_pure=True),
     Room(
-        "proxy.admin_documents",
+        "proxy.administration.admin_documents",
         "host names in administration documents",
-        "broker proxy.atom_places proxy.entity_paths",
+        "broker proxy.administration.atom_places proxy.entity_paths",
         is_pure=True,
     ),
-    Room("proxy.atom_places", "addresses and keys in ATOM documents", "broker.admin", is_pure=True),
+    Room("proxy.administration.atom_places", "addresses and keys in ATOM documents", "broker.admin", is_pure=True),
     Room("proxy.readiness", "whether there is a place for messages", "client.reporting", is_pure=True),
     Room(
-        "proxy.relay",
+        "proxy.relay.relay",
         "receivers and requests, passed on to the primary",
         (
-            "amqp broker.links broker.operations pairing proxy.entity_paths proxy.requested_messages "
-            "proxy.upstream_port transport.link_handler"
+            "amqp broker.links broker.operations pairing proxy.entity_paths proxy.relay.requested_messages "
+            "proxy.relay.upstream_port transport.links.link_handler"
         ),
         is_pure=True,
     ),
     Room(
-        "proxy.requested_messages",
+        "proxy.relay.requested_messages",
         "messages received and settled by request",
-        "broker.links broker.operations transport.requests",
+        "broker.links broker.operations transport.links.requests",
         is_pure=True,
     ),
     Room(
-        "proxy.upstream_port",
+        "proxy.relay.upstream_port",
         "what the relay needs of the primary",
-        "amqp broker.links broker.operations pairing transport.link_handler",
+        "amqp broker.links broker.operations pairing transport.links.link_handler",
         is_pure=True,
     ),
     Room(
-        "proxy.transactions",
+        "proxy.relay.transactions",
         "transactions, passed on to the primary alone",
-        "broker.links broker.operations pairing proxy.relay proxy.requested_messages proxy.upstream_port",
+        (
+            "broker.links broker.operations pairing proxy.relay.relay proxy.relay.requested_messages "
+            "proxy.relay.upstream_port"
+        ),
         is_pure=True,
     ),
     Room(
         "proxy.backend",
         "the pair as a back end of links",
-        "broker proxy.relay proxy.schedules proxy.transactions",
+        "broker proxy.relay.relay proxy.sending.schedules proxy.relay.transactions",
         is_pure=True,
     ),
     Room(
-        "proxy.entity_sends",
+        "proxy.sending.entity_sends",
         "sends to one entity: straight, or by a flow",
         (
-            "broker.links.backend broker.message broker.operations client.core.asks client.native client.reporting "
+            "broker.links.backend broker.message broker.operations client.flows.asks client.native client.reporting "
             "pairing proxy"
         ),
         is_pure=True,
     ),
-    Room("proxy.arrived_messages", "messages of applications", "broker.message pairing", is_pure=True),
-    Room("proxy.refusals", "why messages were not stored", "broker.operations client.native pairing", is_pure=True),
+    Room("proxy.sending.arrived_messages", "messages of applications", "broker.message pairing", is_pure=True),
     Room(
-        "proxy.schedules",
+        "proxy.sending.refusals",
+        "why messages were not stored",
+        "broker.operations client.native pairing",
+        is_pure=True,
+    ),
+    Room(
+        "proxy.sending.schedules",
         "requests to schedule and to cancel",
-        "amqp broker.links broker.message client.core pairing transport",
+        "amqp broker.links broker.message client.flows pairing transport",
         is_pure=True,
     ),
     # Spark
@@ -258,17 +275,21 @@ ROOMS = (
     Room(
         "drill",
         "an outage on purpose, measured",
-        ("amqp client control_client ledger own_files pairing plain_text syphon transport units"),
+        ("amqp client control ledger own_files pairing plain_text syphon transport units"),
     ),
     Room("drill.measures", "events in, numbers and limits out", "units", is_pure=True),
-    Room("demo", "an outage on this machine, played", "twinbus client control_client cost local_register spark"),
+    Room(
+        "demo",
+        "an outage on this machine, played",
+        "twinbus client control cost spark",
+    ),
     Room("testing", "namespaces for tests", "broker limit_names options"),
     Room(
         "console",
         "a web page for operators, live",
         (
-            "twinbus board broker.limits broker.net cli.proxy_view cli.spool_view client control_client cost drill "
-            "ledger messages own_files pairing plain_text syphon transport units"
+            "twinbus board broker.limits broker.net cli.status.proxy_view cli.status.spool_view client control cost "
+            "drill ledger messages own_files pairing plain_text syphon transport units"
         ),
     ),
     Room("console.access", "who is let in", is_pure=True),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.errors import ArgumentError
-from twinbus.proxy.admin_documents import Hosts, RequestDocument, for_application, keys_in
-from twinbus.proxy.atom_places import HIDDEN_KEY, Address, find_places, replace
+from twinbus.proxy.administration.admin_documents import Hosts, RequestDocument, for_application, keys_in
+from twinbus.proxy.administration.atom_places import HIDDEN_KEY, Address, find_places, replace
 
 ATOM = "http://www.w3.org/2005/Atom"
 SB = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

@@ -9,21 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import examples
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import (
-    AttachRequested,
-    ConnectionClosed,
-    CreditChanged,
-    DispositionArrived,
-    Event,
-    TransferArrived,
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frame_codec import TransferWriter, read_transfer
+from twinbus.amqp.codec.frames import AMQP_HEADER, frame
+from twinbus.amqp.codec.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    Error,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    TransactionalState,
 )
-from twinbus.amqp.frame_codec import TransferWriter, read_transfer
-from twinbus.amqp.frames import AMQP_HEADER, frame
-from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Received, Rejected, TransactionalState
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -38,11 +37,21 @@ from twinbus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
+from twinbus.amqp.codec.types import Symbol
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import (
+    AttachRequested,
+    ConnectionClosed,
+    CreditChanged,
+    DispositionArrived,
+    Event,
+    TransferArrived,
+)
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl, ServerSasl
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ids_between, plus, steps
-from twinbus.amqp.types import Symbol
 from twinbus.errors import DecodeError
 
 UINTS = st.integers(0, 2**32 - 1)

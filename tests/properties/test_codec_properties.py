@@ -16,9 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from integer_types import INTEGER_TYPES
 
-from twinbus.amqp.decoding import decode, skip
-from twinbus.amqp.encoding import Array, encode
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.decoding import decode, skip
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.types import (
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float32,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from twinbus.amqp.message.sections import (
     Header,
     Layout,
     PropertyField,
@@ -36,24 +54,6 @@ from twinbus.amqp.sections import (
     read_value,
     rewrite,
     walk,
-)
-from twinbus.amqp.types import (
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float32,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
 )
 from twinbus.errors import DecodeError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twinbus.broker.operations import Refused
 from twinbus.errors import ConditionError
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 DOWN = Failure(FailureKind.UNREACHABLE, "connection refused")
 REFUSED = Refused(ConditionError("com.microsoft:timeout", "because"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import examples
 
-from twinbus.pairing.ordering import Came, Crossing, Fences, key_of
+from twinbus.pairing.backlog.ordering import Came, Crossing, Fences, key_of
 
 QUEUES = (0,)
 KEYS = [key_of("Orders", "a"), key_of("other", None)]

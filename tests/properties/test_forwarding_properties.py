@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from seeds import examples
 
 from sim.forward_model import QUEUES, Map
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import CreateQueue, SendMessages, UpdateQueue
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine

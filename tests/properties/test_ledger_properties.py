@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ledger_disks import RefusingDisk
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
-from twinbus.ledger.record_writer import OWN_KINDS
 from twinbus.ledger.schema import EVENT_FIELDS
+from twinbus.ledger.writing.record_writer import OWN_KINDS
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

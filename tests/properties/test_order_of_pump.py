@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ordered_backlog import BUSY, REFUSED, OrderedPumpHarness, name_of
 from seeds import examples
 
-from twinbus.amqp.outcomes import ACCEPTED, Error, Outcome, Rejected
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error, Outcome, Rejected
 
 DISABLED = Error("com.microsoft:entity-disabled", "for now")
 KEYS = [("orders", "a"), ("orders", "b"), ("orders", None), ("other", "a")]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from seeds import examples
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import (
     CancelScheduled,
     CloseReceiver,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from seeds import examples
 
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.backlog.rotation import Rotation
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 FULL = Failure(FailureKind.FULL, "5 GB are used")
 PROBATION_S = 60.0

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Place, Reply, ScriptedBus, fails
 from seeds import examples
 
-from twinbus.client.core.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.pairing.failover import FailedOver, Suspect
-from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, receipt_of
 
 Kind = FailureKind
 REPLIES = [OK, Reply(after_s=0.7), SILENT, REFUSED, BUSY]

@@ -15,7 +15,7 @@ from seeds import examples
 from sql_model import Model, Wrong
 from written_actions import write_action
 
-from twinbus.amqp.types import Byte, Float32, Int, Long, Timestamp, UInt, ULong
+from twinbus.amqp.codec.types import Byte, Float32, Int, Long, Timestamp, UInt, ULong
 from twinbus.broker.filters.actions import compile_action
 from twinbus.broker.filters.compiler import Compiler, compile_filter
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex

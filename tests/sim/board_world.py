@@ -35,7 +35,7 @@ from twinbus.broker.core.commands import CreateQueue
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.single_sender import SingleSender
+from twinbus.transport.links.single_sender import SingleSender
 
 PRIMARY = "contoso"
 BOARD = QueueSettings(max_delivery_count=2**31 - 1, default_ttl_ms=LIFE_S * 1000)

@@ -13,9 +13,9 @@ from random import Random
 from sim.accounts import Account, Accounts, Answer, Home, Question, Reader
 from sim.clock import VirtualClock
 from sim.invariants import MARK
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import (
     AcceptSession,
     CancelScheduled,
@@ -37,8 +37,8 @@ from twinbus.broker.core.commands import (
     SettleMessages,
 )
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
-from twinbus.broker.entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TrueFilter
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TrueFilter
 from twinbus.broker.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, SettlementOutcome
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from sim.clock import VirtualClock
 from sim.disk import Disk
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     AcceptSession,
     AdminCommand,

@@ -22,9 +22,9 @@ from sim.invariants import Violation, check
 from sim.ledger_check import LedgerCheck
 from sim.surroundings import Surroundings, draw_work
 from sim.world import Parts
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     Command,
     CreateQueue,

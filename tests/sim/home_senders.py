@@ -9,18 +9,18 @@ from sim.pair_call import Call
 from sim.pair_loop import Signal, Task
 from sim.pair_messages import SimulatedRequest, ping
 from sim.pair_shell import SimulatedShell
-from twinbus.amqp.message_builder import Header, PropertyField, encode_message
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
+from twinbus.amqp.message.message_builder import Header, PropertyField, encode_message
 from twinbus.broker.core.commands import OpenSender, SendMessages
 from twinbus.broker.message import read_arrival
 from twinbus.client.aio import drive
 from twinbus.client.core import probes
-from twinbus.client.core.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
-from twinbus.client.core.ordered_sends import sending_of
+from twinbus.client.flows.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
+from twinbus.client.flows.ordered_sends import sending_of
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded, TimeCame
-from twinbus.pairing.receipt import NOT_ACCEPTED, NamespaceSide, SendReceipt, receipt_of
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.sending.receipt import NOT_ACCEPTED, NamespaceSide, SendReceipt, receipt_of
 
 TTL_MS = 40_000
 

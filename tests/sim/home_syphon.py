@@ -17,9 +17,9 @@ from sim.home_namespace import LendingNamespace
 from sim.pair_conditions import Trouble
 from sim.pair_loop import Signal, Task, VirtualLoop
 from sim.pair_network import Road
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Error, Outcome, Rejected
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Outcome, Rejected
+from twinbus.amqp.message import sections
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.core.commands import OpenReceiver, OpenSender, PeekMessages, RenewMessageLocks, SettleMessages
 from twinbus.broker.core.commands import SendMessages as Store
@@ -28,12 +28,13 @@ from twinbus.broker.core.replies import Delivery, LocksRenewed, MessagesFound
 from twinbus.broker.links.outcomes import outcome_of
 from twinbus.broker.message import read_arrival
 from twinbus.broker.operations import ReceiveMode, Refused, Settled
-from twinbus.pairing.encoded_messages import BATCH_FORMAT
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.ordering import Came
+from twinbus.pairing.backlog.ordering import Came
 from twinbus.pairing.pair import Pair
-from twinbus.syphon.backlog_message import LockBatch
-from twinbus.syphon.effects import (
+from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pump.backlog_message import LockBatch
+from twinbus.syphon.pump.effects import (
     Alert,
     GrantCredit,
     PeekQueue,
@@ -42,9 +43,8 @@ from twinbus.syphon.effects import (
     SendBatch,
     SettleDeliveries,
 )
-from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.ordered_pump import OrderedPump
-from twinbus.syphon.pump import Pump
+from twinbus.syphon.pump.ordered_pump import OrderedPump
+from twinbus.syphon.pump.pump import Pump
 
 REATTACH_S = 2.0
 LOST = Failure(FailureKind.UNREACHABLE, "lock lost", "com.microsoft:message-lock-lost")

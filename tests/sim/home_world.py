@@ -22,11 +22,11 @@ from sim.pair_faults import Faults
 from sim.pair_loop import VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.envelope import address
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import address
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.syphon.options import SyphonOptions

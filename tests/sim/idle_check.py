@@ -12,7 +12,7 @@ from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.broker.entities.locks import LOCK_COST_BYTES
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
-from twinbus.broker.entities.topic import AT_ONCE_MS, Topic
+from twinbus.broker.entities.topics.topic import AT_ONCE_MS, Topic
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.store.api import MessageRow, MessageState
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from sim.accounts import Account, Accounts, Answer, Ending, Home, Lock, Reader, key_of
-from twinbus.amqp import sections
+from twinbus.amqp.message import sections
 from twinbus.broker.core.replies import Delivery
 from twinbus.broker.operations import ReceiveMode, ReceiverDrained, ReceiverLost
 from twinbus.broker.store.api import MessageRow, MessageState

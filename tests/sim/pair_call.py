@@ -14,7 +14,7 @@ from typing import assert_never
 from sim.invariants import check
 from sim.pair_messages import SimulatedRequest
 from sim.pair_watch import TRIAL_S, Watch
-from twinbus.client.core.asks import (
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     EncodeBatches,
@@ -29,11 +29,11 @@ from twinbus.client.core.asks import (
     ToSpool,
     WaitTurn,
 )
-from twinbus.client.core.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, SendFlow
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.client.flows.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, SendFlow
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.secondary import is_about_the_secondary
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 BUSY_WAIT_S = 10.0
 SLACK_S = 0.1

@@ -7,12 +7,12 @@ from itertools import count
 from random import Random
 
 from sim.clock import START_MS
-from twinbus.amqp.message_builder import Header, PropertyField, encode_message
-from twinbus.amqp.types import Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Timestamp, UInt, Value
+from twinbus.amqp.message.message_builder import Header, PropertyField, encode_message
 from twinbus.broker.message import PING_CONTENT_TYPE, SCHEDULED_TIME
-from twinbus.client.core.send_request import SendRequest
+from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.sdk.messages import Prepared
-from twinbus.pairing.envelope import PATH
+from twinbus.pairing.backlog.envelope import PATH
 
 FILLER_BYTES = 1024 * 1024
 """As much as the smallest queue can hold."""

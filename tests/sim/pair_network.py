@@ -17,7 +17,7 @@ from sim.pair_namespace import SimulatedNamespace
 from twinbus.broker.operations import Done, Refused, SenderOpened
 from twinbus.client.sdk.failures import KINDS
 from twinbus.errors import ConditionError, NamespaceError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 TRAVEL_S = 0.01
 DOOR_CONDITIONS = {

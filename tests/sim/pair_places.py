@@ -17,8 +17,8 @@ from twinbus.errors import (
     SendError,
     TooLargeForDetour,
 )
-from twinbus.pairing.envelope import open_envelope, reserved_names_in
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
+from twinbus.pairing.backlog.envelope import open_envelope, reserved_names_in
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, receipt_of
 
 
 class Places:

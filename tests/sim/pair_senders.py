@@ -12,13 +12,13 @@ from sim.pair_messages import SimulatedRequest, Writer
 from sim.pair_places import Places
 from sim.pair_rules import Habits
 from sim.pair_shell import SimulatedShell
-from twinbus.client.core.asks import Answer, Failed, Stored, ToPrimary
-from twinbus.client.core.flows import SendFlow
+from twinbus.client.flows.asks import Answer, Failed, Stored, ToPrimary
+from twinbus.client.flows.flows import SendFlow
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.pairing.retry import kept_back_s
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.sending.retry import kept_back_s
 
 TYPO = "ordres"
 """An entity that was never there."""

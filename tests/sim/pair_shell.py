@@ -23,7 +23,8 @@ from twinbus.broker.core.commands import OpenSender, SendMessages
 from twinbus.broker.message import read_arrival
 from twinbus.client.aio import drive
 from twinbus.client.core import probes
-from twinbus.client.core.asks import (
+from twinbus.client.core.effect_runner import TimerKey, run_effects
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     EncodeBatches,
@@ -41,15 +42,14 @@ from twinbus.client.core.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.core.effect_runner import TimerKey, run_effects
 from twinbus.client.reporting.events import PairEventName
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import TimeCame
-from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.ping_schedule import JITTER
+from twinbus.pairing.sending.failure import Failure
 
 ENCODING_S = 0.02
 EVENT_NAMES = frozenset(PairEventName)

@@ -11,10 +11,10 @@ from sim.invariants import Violation, check
 from sim.pair_failover import LAG_S, EntityWatch
 from sim.pair_loop import VirtualLoop
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import is_about_the_secondary
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 if TYPE_CHECKING:
     from sim.pair_call import Call

@@ -22,12 +22,12 @@ from sim.pair_senders import TYPO, Applications
 from sim.pair_shell import SimulatedShell
 from sim.pair_watch import Watch
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 NAME = "contoso"
 ENTITIES = ("orders", "Invoices/2024", "audit")

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sim.concern import Asking, Concern, Place, arrival
 from sim.invariants import Violation, check
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import CreateQueue, SendMessages
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply

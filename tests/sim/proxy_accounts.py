@@ -13,9 +13,9 @@ from sim.invariants import check
 from sim.proxy_history import History, Removed, Stored
 from sim.proxy_loop import SimulatedLoop
 from sim.proxy_servers import SimulatedNamespace
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.operations import (
@@ -28,7 +28,7 @@ from twinbus.broker.operations import (
     SettlementOutcome,
 )
 from twinbus.broker.store.api import MessageRow, MessageState
-from twinbus.transport.requests import read_response
+from twinbus.transport.links.requests import read_response
 
 DELIVERIES_MAX = 4
 """So many failures make a dead letter."""

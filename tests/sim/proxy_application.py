@@ -39,7 +39,7 @@ from twinbus.amqp.sasl import PLAIN, ClientSasl
 from twinbus.amqp.session import Session
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.connection_string import ROOT_KEY_NAME
-from twinbus.transport.amqp_stream import AmqpStream
+from twinbus.transport.network.amqp_stream import AmqpStream
 
 PLAIN_QUEUES, SESSION_QUEUE = ("orders", "audit"), "chats"
 SESSIONS = ("red", "blue")

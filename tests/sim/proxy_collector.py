@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.proxy_application import PLAIN_QUEUES, SESSION_QUEUE, Application
 from sim.proxy_receiver import AppReceiver
 from sim.proxy_requests import AppRequests
-from twinbus.amqp.outcomes import ACCEPTED
+from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.operations import Complete, ReceiveMode
 from twinbus.broker.store.api import MessageRow, MessageState

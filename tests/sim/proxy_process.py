@@ -21,13 +21,13 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.client.setup.preparation import Preparation
 from twinbus.connection_string import ROOT_KEY_NAME
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.proxy.backend import ProxyBackend
-from twinbus.proxy.relay import Relay
-from twinbus.proxy.requested_messages import SettlementObserver
-from twinbus.proxy.sends import ProxySends
-from twinbus.proxy.transactions import TransactionRelay
-from twinbus.proxy.upstream import UpstreamConnections
+from twinbus.proxy.relay.relay import Relay
+from twinbus.proxy.relay.requested_messages import SettlementObserver
+from twinbus.proxy.relay.transactions import TransactionRelay
+from twinbus.proxy.relay.upstream import UpstreamConnections
+from twinbus.proxy.sending.sends import ProxySends
 
 PRIMARY_NAME = "contoso"
 

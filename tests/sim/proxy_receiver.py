@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from sim.clock import START_MS
 from sim.invariants import check
 from sim.proxy_accounts import Delivery, LinkTerms
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Symbol, UInt
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
-from twinbus.amqp.performatives import Source
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Symbol, UInt
 from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER, TICKS_PER_MS, TICKS_TO_1970, WAIT_PROPERTY
 from twinbus.broker.links.outcomes import confirmation_of, outcome_of
 from twinbus.broker.operations import Defer, ReceiveMode

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from sim.invariants import check
 from sim.proxy_accounts import Delivery, SentMessage
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import Array, encode
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
+from twinbus.amqp.codec.types import Int, Long, Timestamp, UInt, ULong
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.link import Link
-from twinbus.amqp.outcomes import ACCEPTED, Error
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Int, Long, Timestamp, UInt, ULong
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, SettlementOutcome
-from twinbus.transport.requests import Response, read_response
+from twinbus.transport.links.requests import Response, read_response
 
 if TYPE_CHECKING:
     from sim.proxy_application import Application

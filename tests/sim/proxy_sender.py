@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from sim.invariants import check
 from sim.proxy_accounts import SentMessage
+from twinbus.amqp.codec.outcomes import Accepted, Error, Rejected
 from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.link import Link
-from twinbus.amqp.message_builder import encode_message
-from twinbus.amqp.outcomes import Accepted, Error, Rejected
+from twinbus.amqp.message.message_builder import encode_message
 from twinbus.amqp.session import Session
 from twinbus.broker.message import BATCH_FORMAT
 

@@ -19,7 +19,8 @@ from sim.proxy_loop import SimulatedLoop
 from twinbus.amqp.account import Account
 from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.broker.net.amqp_connection import AmqpConnection
-from twinbus.client.core import answers, schedule_tokens
+from twinbus.client.core import answers
+from twinbus.client.flows import schedule_tokens
 from twinbus.client.native.window import SendWindow
 from twinbus.transport.connection import NamespaceConnection
 

@@ -27,7 +27,7 @@ from twinbus.amqp.serial import steps
 from twinbus.broker.core.commands import CreateQueue
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.broker.limits import TrafficLimits
-from twinbus.proxy.relay import RelayedReceiver
+from twinbus.proxy.relay.relay import RelayedReceiver
 
 BACKLOG = QueueSettings(max_delivery_count=2**31 - 1)
 MESSAGE_BYTES_MAX = (5 * 1024, 256 * 1024)

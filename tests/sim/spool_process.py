@@ -20,17 +20,17 @@ from sim.pair_loop import Signal, VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
 from twinbus.broker.core.registry import Registry
-from twinbus.client.core.asks import Answer, Ask, Failed, Stored, ToSpool
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.client.flows.asks import Answer, Ask, Failed, Stored, ToSpool
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolContents
-from twinbus.syphon.detour_pump import DetourPump
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pump import Pump
+from twinbus.syphon.pump.detour_pump import DetourPump
+from twinbus.syphon.pump.pump import Pump
 
 BACK = ("recovered", "secondary_back")
 SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)

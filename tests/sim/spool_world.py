@@ -25,10 +25,10 @@ from sim.spool_process import SpoolNamespace, SpoolProcess
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.errors import BothNamespacesUnavailable
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.envelope import open_envelope
-from twinbus.pairing.receipt import NOT_ACCEPTED, NamespaceSide, SendReceipt
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import open_envelope
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.receipt import NOT_ACCEPTED, NamespaceSide, SendReceipt
 from twinbus.syphon.options import SyphonOptions
 
 ROOMY, SMALL = 10**9, 20_000

@@ -11,13 +11,14 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.runner import first_forward_problem, run_forward_seed
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities import forwarding, topic
+from twinbus.broker.entities import forwarding
 from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend
 from twinbus.broker.entities.entity import EntityContext, HopCount, MessagingEntity
 from twinbus.broker.entities.forwarding import Forwarder
-from twinbus.broker.entities.message_copies import CopyPlan
 from twinbus.broker.entities.queue import Queue
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics import topic
+from twinbus.broker.entities.topics.message_copies import CopyPlan
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.message import Arrival
 from twinbus.broker.store.api import EntityRow, EntitySummary, MessageRow
 

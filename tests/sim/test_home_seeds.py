@@ -10,14 +10,14 @@ from seeds import found, seed_count
 
 from sim.__main__ import main
 from sim.runner import first_home_problem, run_home_seed
-from twinbus.client.core.ordered_sends import OrderedSendFlow
-from twinbus.pairing import ordering as order
-from twinbus.pairing.ordering import Fences
+from twinbus.client.flows.ordered_sends import OrderedSendFlow
+from twinbus.pairing.backlog import ordering as order
+from twinbus.pairing.backlog.ordering import Fences
 from twinbus.pairing.pair import Pair
-from twinbus.syphon.backlog_message import HeldMessage
-from twinbus.syphon.ordered_queue import OrderedQueue, queue_key
-from twinbus.syphon.pace import Pace
-from twinbus.syphon.sequence_gaps import OrderDecision, SequenceTracker
+from twinbus.syphon.pump.backlog_message import HeldMessage
+from twinbus.syphon.pump.ordered_queue import OrderedQueue, queue_key
+from twinbus.syphon.pump.pace import Pace
+from twinbus.syphon.pump.sequence_gaps import OrderDecision, SequenceTracker
 
 SEEDS, CHUNK = seed_count(20, 300), 10
 SEEDS_TO_FIND_A_BUG = 600

@@ -11,13 +11,14 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.runner import first_kind_problem, run_kind_seed
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities import entity, message_copies, topic
+from twinbus.broker.entities import entity
 from twinbus.broker.entities.entity import MessagingEntity
-from twinbus.broker.entities.message_copies import Groups, PublishedMessage
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.session_queue import SessionQueue
-from twinbus.broker.entities.subscription import RuleMatcher
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics import message_copies, topic
+from twinbus.broker.entities.topics.message_copies import Groups, PublishedMessage
+from twinbus.broker.entities.topics.subscription import RuleMatcher
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.message import Arrival
 from twinbus.broker.store.api import PutSessionState, RowsRead
 

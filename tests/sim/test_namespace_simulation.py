@@ -25,8 +25,8 @@ from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver, Receivers
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.session_queue import SessionQueue
-from twinbus.broker.entities.subscription import ActiveRule, RuleMatcher, Selection
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics.subscription import ActiveRule, RuleMatcher, Selection
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.entities.window import Window
 from twinbus.broker.filters.message_view import TopicMessage
 from twinbus.broker.ops.ledger_events import MessageEventRecorder

@@ -13,10 +13,10 @@ from sim.pair_network import Road
 from sim.pair_senders import Applications
 from sim.pair_shell import SimulatedShell
 from sim.runner import first_pair_problem
-from twinbus.client.core.asks import Answer, Failed
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.rotation import Silence
+from twinbus.client.flows.asks import Answer, Failed
+from twinbus.pairing.backlog.rotation import Silence
 from twinbus.pairing.secondary import Secondary
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 SEEDS = range(30)
 TIMEOUT_S = 0.4

@@ -15,16 +15,17 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.pair_conditions import Trouble
 from sim.runner import first_pair_problem, run_pair_seed
-from twinbus.client.core import flows
-from twinbus.client.core.asks import Answer, Flow
-from twinbus.client.core.flows import SendFlow
-from twinbus.pairing import encoded_messages, envelope, failover
+from twinbus.client.flows import flows
+from twinbus.client.flows.asks import Answer, Flow
+from twinbus.client.flows.flows import SendFlow
 from twinbus.pairing import entity as entity_module
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing import failover
+from twinbus.pairing.backlog import envelope
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import Aliases, address
+from twinbus.pairing.backlog.rotation import Rotation, Search
 from twinbus.pairing.effects import Effect, PingPrimary
 from twinbus.pairing.entity import Entity, Line
-from twinbus.pairing.envelope import Aliases, address
-from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import (
     Event,
     LinkOpened,
@@ -35,13 +36,14 @@ from twinbus.pairing.events import (
     TrialProvedNothing,
 )
 from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, step
-from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.pairing.retry import Tries
-from twinbus.pairing.rotation import Rotation, Search
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import Secondary
+from twinbus.pairing.sending import encoded_messages
+from twinbus.pairing.sending.error_class import ErrorClass
+from twinbus.pairing.sending.failure import Failure
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.sending.retry import Tries
 
 SEEDS, CHUNK = seed_count(60, 1_000), 20
 SEEDS_TO_FIND_A_BUG = 400

@@ -12,18 +12,18 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.proxy_world import ProxyWorld
 from sim.runner import STEPS, first_proxy_problem, run_proxy_seed
+from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.operations import ReceiverDrained, Refused, Settled, SettlementOutcome
-from twinbus.pairing.failure import Failure
-from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, OnReplies, Reply, SplitBatch
-from twinbus.proxy.relay import Relay, RelayedReceiver
-from twinbus.proxy.sends import ProxySends
-from twinbus.proxy.upstream import UpstreamConnections
+from twinbus.pairing.sending.failure import Failure
+from twinbus.proxy.relay.relay import Relay, RelayedReceiver
+from twinbus.proxy.relay.upstream import UpstreamConnections
+from twinbus.proxy.sending.entity_sends import DONE, DirectSend, EntitySends, OnReplies, Reply, SplitBatch
+from twinbus.proxy.sending.sends import ProxySends
 from twinbus.spool.contents import SpoolContents
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 SEEDS, CHUNK = seed_count(10, 600), 10
 SEEDS_TO_FIND_A_BUG = 200

@@ -11,13 +11,13 @@ from seeds import found, seed_count
 
 from sim.__main__ import main
 from sim.runner import first_spool_problem, run_spool_seed
-from twinbus.client.core.flows import SendFlow
-from twinbus.client.core.send_record import SendRecord
-from twinbus.pairing.failure import Failure
+from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.send_record import SendRecord
+from twinbus.pairing.sending.failure import Failure
 from twinbus.spool.contents import SpoolContents
-from twinbus.syphon.backlog_message import HeldMessage
-from twinbus.syphon.batch_sender import BatchSender
-from twinbus.syphon.detour_pump import DetourPump
+from twinbus.syphon.pump.backlog_message import HeldMessage
+from twinbus.syphon.pump.batch_sender import BatchSender
+from twinbus.syphon.pump.detour_pump import DetourPump
 
 SEEDS, CHUNK = seed_count(20, 1_000), 20
 SEEDS_TO_FIND_A_BUG = 600

@@ -11,8 +11,8 @@ from sim.invariants import Violation, check
 from twinbus.broker.core.commands import CancelScheduled, CreateSubscription, CreateTopic, SendMessages
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply
-from twinbus.broker.entities.rules import CorrelationFilter, Rule, TrueFilter
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import CorrelationFilter, Rule, TrueFilter
 from twinbus.broker.operations import Done, Refused
 from twinbus.broker.store.api import MessageState
 from twinbus.errors import MessageNotFound

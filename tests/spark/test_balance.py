@@ -16,7 +16,7 @@ from scripted_ledger import BASE_MS, MINUTE, Script, make_scenario
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse
 from twinbus.ledger import Event, Kind
-from twinbus.ledger.segment import segment_name
+from twinbus.ledger.writing.segment import segment_name
 from twinbus.spark import session as sessions
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process

@@ -16,7 +16,7 @@ from scripted_ledger import BASE_MS, Script, make_scenario, without_numbers, wri
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process

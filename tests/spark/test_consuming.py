@@ -16,11 +16,11 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.spark import register
 from twinbus.spark.queue_browser import QueueUnreachable
-from twinbus.spark.source.receiving import run_steps, stage_steps
+from twinbus.spark.source.consuming.receiving import run_steps, stage_steps
+from twinbus.spark.source.consuming.staged_files import read_staged
+from twinbus.spark.source.consuming.staging import ReceiveTask, StagedFile, parse_name
+from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX, TaskReceiver
 from twinbus.spark.source.rows import message_of
-from twinbus.spark.source.staged_files import read_staged
-from twinbus.spark.source.staging import ReceiveTask, StagedFile, parse_name
-from twinbus.spark.source.task_receiver import CHUNK_MESSAGES_MAX, TaskReceiver
 from twinbus.storage import open_folder
 from twinbus.testing import LocalNamespace
 
@@ -172,7 +172,7 @@ def test_a_task_that_does_not_see_the_mark_of_the_driver_receives_nothing(
     """A folder of this machine only: what is staged there would be lost to the others."""
     from pyspark.sql.types import StringType, StructType
 
-    from twinbus.spark.source.consuming_reader import ConsumePartition, ConsumingStreamReader
+    from twinbus.spark.source.consuming.consuming_reader import ConsumePartition, ConsumingStreamReader
     from twinbus.spark.source.options import read_options
 
     send(namespace, "orders", range(3))

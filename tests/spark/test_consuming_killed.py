@@ -13,8 +13,8 @@ from consuming_run import ConsumingRun, kill_on_the_way
 from spark_backlog import ids_of
 from spark_cluster import PYTHON_WORKER, command_of
 
+from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX
 from twinbus.spark.source.rows import message_of
-from twinbus.spark.source.task_receiver import CHUNK_MESSAGES_MAX
 from twinbus.testing import LocalNamespace
 
 MESSAGES, PER_TRIGGER = 12_000, 2_000

@@ -19,14 +19,14 @@ from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to
 
-from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.cli.commands.drain import _once
-from twinbus.cli.drain_output import DrainJsonLines, DrainLines
+from twinbus.amqp.message.sections import PropertyField, encode_message
+from twinbus.cli.pipeline.drain import _once
+from twinbus.cli.pipeline.drain_output import DrainJsonLines, DrainLines
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.envelope import address
-from twinbus.pairing.ordering import key_of, queue_for
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.backlog.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
 from twinbus.spark.drain.drain import drain
@@ -37,7 +37,7 @@ from twinbus.spark.drain.result import DrainResult
 from twinbus.spark.drain.shard import ShardReport, drain_shard
 from twinbus.syphon.control import PaceChange, pause, resume, running_syphons, set_pace
 from twinbus.testing import NamespacePair
-from twinbus.transport.peek import PAGE
+from twinbus.transport.links.peek import PAGE
 
 NO_SPARK: Any = SimpleNamespace(conf={})
 """All that the driver asks of a session."""

@@ -15,7 +15,7 @@ from json_rules import broken_rules
 from token_source import HEADER, SECRET, identity_endpoint, issuer, keyless
 
 from twinbus.errors import OptionsError
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.spark.access import Access
 from twinbus.testing import LocalNamespace
 

@@ -18,12 +18,12 @@ from ordered_backlog import session_message
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
-from twinbus.cli.commands.drain import SparkArguments, is_local
-from twinbus.cli.drain_output import DrainJsonLines
 from twinbus.cli.main import app, run
+from twinbus.cli.pipeline.drain import SparkArguments, is_local
+from twinbus.cli.pipeline.drain_output import DrainJsonLines
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger.kinds import Kind
-from twinbus.pairing.ordering import key_of, queue_for
+from twinbus.pairing.backlog.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain.drain import drain
 from twinbus.spark.drain.ledger_counts import records_of
@@ -227,7 +227,7 @@ def test_with_every_the_command_goes_on_until_it_is_stopped(
                 time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("twinbus.cli.commands.drain.DrainJsonLines", Watched)
+    monkeypatch.setattr("twinbus.cli.pipeline.drain.DrainJsonLines", Watched)
     helper = threading.Thread(target=fill_until_there_was_a_second_drain, daemon=True)
     helper.start()
     code, said, output = command(backlog, "--every", "1s", "--ledger", str(backlog.ledger))

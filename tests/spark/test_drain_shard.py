@@ -15,9 +15,9 @@ from backlog_messages import backlog_message, backlog_messages_for, fill, unaddr
 from idle_progress import IDLE
 from spark_backlog import SparkBacklog, ids_in
 
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.sections import Header
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.message.sections import Header
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger
@@ -29,7 +29,7 @@ from twinbus.spark.drain.shard import LOCKED, Patience, drain_shard, program_of
 from twinbus.syphon.progress import DestinationProgress
 from twinbus.testing import NamespacePair
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 BOTH = Shard(0, (0, 1))
 

@@ -13,8 +13,8 @@ import pytest
 from scripted_ledger import make_scenario
 
 from twinbus.cost.prices import Prices
-from twinbus.ledger.expected import ExpectedWriter
-from twinbus.ledger.pruning import PrunedProcess
+from twinbus.ledger.upkeep.expected import ExpectedWriter
+from twinbus.ledger.upkeep.pruning import PrunedProcess
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
 from twinbus.spark.compaction.manifest import Process
 from twinbus.spark.jobs import kept_findings

@@ -13,8 +13,8 @@ from known_truths import TRUTHS, Truth
 from scripted_ledger import BASE_MS, MINUTE
 from small_ledger import small_ledger
 
-from twinbus.cli.commands.pipeline import exit_code, report_text
 from twinbus.cli.main import run
+from twinbus.cli.pipeline.pipeline import exit_code, report_text
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Kind
 from twinbus.spark.compaction import manifest as manifests

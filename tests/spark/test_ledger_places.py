@@ -19,7 +19,7 @@ from object_store import make_bucket, new_place, s3_server
 from scripted_ledger import MINUTE, Scenario, make_scenario
 
 from twinbus.cost.prices import Prices
-from twinbus.ledger.expected import EXPECTED_FILE
+from twinbus.ledger.upkeep.expected import EXPECTED_FILE
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.findings import Findings
 from twinbus.storage import Folder, open_folder

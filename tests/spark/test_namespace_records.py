@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.spark.compaction.manifest import Manifest, NumberRange, Process, SkippedLines

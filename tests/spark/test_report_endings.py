@@ -10,7 +10,8 @@ import pytest
 from ledger_ends import let_go
 
 from twinbus.cli.main import run
-from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, process_end
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
+from twinbus.ledger.reading import process_end
 
 pytestmark = pytest.mark.usefixtures("spark")
 MINUTE_NS = 60_000_000_000

@@ -15,8 +15,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQ
 from received import received
 from spark_backlog import ids_in
 
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.types import Int
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Int
 from twinbus.spark import register
 from twinbus.spark.source import typed_text
 from twinbus.testing import LocalNamespace

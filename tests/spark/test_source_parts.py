@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from integer_types import INTEGER_TYPES
 
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import Array, encode
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.types import (
     Char,
     Decimal32,
     Decimal64,
@@ -31,6 +29,8 @@ from twinbus.amqp.types import (
     ULong,
     Value,
 )
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.errors import OptionsError
 from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, schema_of, write_problems
 from twinbus.spark.source.offsets import PIECES_MAX, SequenceRange, share_limit, split_ranges

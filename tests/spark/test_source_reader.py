@@ -28,15 +28,15 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.spark.queue_browser import QueueBrowser, QueueUnreachable
 from twinbus.spark.source import writer as writer_module
+from twinbus.spark.source.consuming.staging import ReceiveOffset
 from twinbus.spark.source.options import read_options
 from twinbus.spark.source.reader import ServiceBusReader, ServiceBusStreamReader
 from twinbus.spark.source.rows import message_of
-from twinbus.spark.source.staging import ReceiveOffset
 from twinbus.spark.source.writer import BlockingSender
 from twinbus.testing import LocalNamespace
-from twinbus.transport.annotations import sequence_of
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.annotations import sequence_of
+from twinbus.transport.links.link_handler import LinkHandler
 
 SCHEMA = StructType().add("message_id", StringType()).add("sequence_number", LongType())
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from object_store import PLACES, new_place
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.source.staging import (
+from twinbus.spark.source.consuming.staging import (
     ADOPTED_MAX,
     TASKS_MAX,
     EntityTasks,

@@ -11,7 +11,7 @@ from object_store import new_place, s3, s3_environment  # noqa: F401  fixtures
 from scripted_ledger import make_scenario
 
 from twinbus.cli.main import run
-from twinbus.ledger.expected import EXPECTED_FILE
+from twinbus.ledger.upkeep.expected import EXPECTED_FILE
 from twinbus.storage import open_folder
 
 LOST, UNKNOWN = 4, 3

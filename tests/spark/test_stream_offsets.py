@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from peeked_entity import PeekedEntity
 
 from twinbus.errors import TwinbusError
+from twinbus.spark.source.consuming.staging import ReceiveOffset
 from twinbus.spark.source.offsets import PARTITION_BITS, positions_in, unread
 from twinbus.spark.source.options import read_options
-from twinbus.spark.source.staging import ReceiveOffset
 from twinbus.spark.source.stream_offsets import CHECK_S, StreamOffsets, ranges_of
 
 

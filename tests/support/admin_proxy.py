@@ -20,7 +20,7 @@ from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.net.amqp_server import AmqpServer
 from twinbus.connection_string import ConnectionString
 from twinbus.options import EndpointOptions
-from twinbus.proxy.administration import ANSWER_S, make_administration
+from twinbus.proxy.administration.administration import ANSWER_S, make_administration
 
 T = TypeVar("T")
 WAIT_S = 30

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import ACCEPTED
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.encoded_messages import encode_batch
-from twinbus.pairing.envelope import address
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.sending.encoded_messages import encode_batch
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 WAIT_S = 60.0
 BATCH = 100

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import Outcome
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived, Event, TransferArrived
-from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import PLAIN, ClientSasl, ServerSasl
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority

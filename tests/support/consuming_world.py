@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.source.consuming_offsets import ConsumingOffsets
+from twinbus.spark.source.consuming.consuming_offsets import ConsumingOffsets
+from twinbus.spark.source.consuming.receiving import LockedMessage, Steps, run_steps, stage_steps, take_step
+from twinbus.spark.source.consuming.staged_files import decode_messages, read_staged
+from twinbus.spark.source.consuming.staging import (
+    AdoptTask,
+    ReceiveTask,
+    StagedFile,
+    TaskManifest,
+    parse_name,
+    parse_offset,
+)
 from twinbus.spark.source.options import read_options
-from twinbus.spark.source.receiving import LockedMessage, Steps, run_steps, stage_steps, take_step
-from twinbus.spark.source.staged_files import decode_messages, read_staged
-from twinbus.spark.source.staging import AdoptTask, ReceiveTask, StagedFile, TaskManifest, parse_name, parse_offset
 from twinbus.spark.source.stream_offsets import CHECK_S, PeekedEntry
 from twinbus.storage import Folder, Lease, SkipFolder, StoredFile
 

@@ -8,7 +8,9 @@ import uuid
 from types import TracebackType
 from typing import Any, TypeVar
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import Error, Outcome
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
     Attached,
@@ -22,13 +24,11 @@ from twinbus.amqp.events import (
     TransferArrived,
 )
 from twinbus.amqp.link import Link
-from twinbus.amqp.outcomes import Error, Outcome
-from twinbus.amqp.performatives import Source
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ClientSasl
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Symbol
 
 Wanted = TypeVar("Wanted")
 WAIT_S = 40.0

@@ -15,10 +15,10 @@ from twinbus.broker.operations import Done, Refused
 from twinbus.client.native.window import SendWindow
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
-from twinbus.proxy.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
+from twinbus.pairing.sending.failure import Failure
+from twinbus.proxy.sending.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
 
 ATTEMPT_S = 5.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Timestamp, ULong
+from twinbus.amqp.codec.types import Timestamp, ULong
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 
 ALIASES: dict[str, type] = {
     "x-ms-path": str,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error, Outcome, Rejected
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import ACCEPTED, Error, Outcome, Rejected
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.client.native.window import SendWindow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twinbus.amqp.types import Byte, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort
+from twinbus.amqp.codec.types import Byte, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort
 
 INTEGER_TYPES: list[tuple[Callable[[int], Any], int, int]] = [
     (UByte, 0, 2**8 - 1),

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from twinbus.ledger.segment import Disk
+from twinbus.ledger.writing.segment import Disk
 
 
 class RefusingDisk(Disk):

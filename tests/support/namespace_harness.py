@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import (
     CloseReceiver,
     Command,

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Long, Timestamp
-from twinbus.pairing.encoded_messages import BATCH_FORMAT
-from twinbus.pairing.envelope import address
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.ordering import Came
-from twinbus.syphon.effects import (
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.backlog.ordering import Came
+from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pump.effects import (
     Alert,
     GrantCredit,
     PeekQueue,
@@ -26,8 +27,7 @@ from twinbus.syphon.effects import (
     SettleDeliveries,
     carry_out,
 )
-from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.ordered_pump import OrderedPump
+from twinbus.syphon.pump.ordered_pump import OrderedPump
 
 START_MS = 1_800_000_000_000
 LOCK_MS = 60_000

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from paired import WAIT_S, LoopThread, PairHarness, wait_until
 
 from twinbus import PairEvent, SendAvailabilityPairedNamespaceOptions
-from twinbus.amqp.sections import Header, PropertyField, encode_message, read_property, walk
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.codec.types import Timestamp, Value
+from twinbus.amqp.message.sections import Header, PropertyField, encode_message, read_property, walk
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused, SenderOpened
 from twinbus.client.namespace import Namespace
 from twinbus.errors import NamespaceError
-from twinbus.proxy.sends import ProxySends
-from twinbus.transport.requests import Response, read_response
+from twinbus.proxy.sending.sends import ProxySends
+from twinbus.transport.links.requests import Response, read_response
 
 Result = TypeVar("Result")
 

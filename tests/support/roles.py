@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from twinbus import Namespace
 from twinbus.cli.provisioning import emit
 from twinbus.cli.provisioning.templates import ProvisioningRequest
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.testing import LocalNamespace
 
 QUEUE_COUNT = 3

@@ -20,7 +20,8 @@ from itertools import count, repeat
 from typing import Any, Literal, NamedTuple, assert_never
 
 from twinbus.client.core import probes
-from twinbus.client.core.asks import (
+from twinbus.client.core.effect_runner import TimerKey, run_effects
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     EncodeBatches,
@@ -38,17 +39,16 @@ from twinbus.client.core.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.core.effect_runner import TimerKey, run_effects
-from twinbus.client.core.flows import SendFlow
+from twinbus.client.flows.flows import SendFlow
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.error_class import Classifier
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, TimeCame
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import SendReceipt
-from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import Classifier
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import SendReceipt
 
 STEPS_MAX = 10_000
 

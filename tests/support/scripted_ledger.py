@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from twinbus.ledger import Event, Kind
 from twinbus.ledger.lines import LineWriter
-from twinbus.ledger.segment import segment_name
+from twinbus.ledger.writing.segment import segment_name
 
 BASE_MS = 1_741_500_000_000
 """A Sunday in March 2025, six in the morning."""

@@ -26,9 +26,9 @@ from azure.servicebus import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 from free_ports import free_port
 
-from twinbus import control_client
 from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.internals.connections import LinkConnection
+from twinbus.control import control_client
 
 KEY = "the-key-of-all-served-namespaces"
 ISSUER_NAME, ISSUER_SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"

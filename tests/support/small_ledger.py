@@ -165,8 +165,8 @@ def _on(machine: str) -> Iterator[None]:
         yield
         return
     with (
-        mock.patch("twinbus.ledger.writer.boot_id", return_value=f"start of {machine}"),
-        mock.patch("twinbus.ledger.writer.socket.gethostname", return_value=machine),
+        mock.patch("twinbus.ledger.writing.writer.boot_id", return_value=f"start of {machine}"),
+        mock.patch("twinbus.ledger.writing.writer.socket.gethostname", return_value=machine),
     ):
         yield
 

@@ -11,15 +11,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.spark.access import Access
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.testing import LocalNamespace, NamespacePair
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.peek import pages
+from twinbus.transport.links.peek import pages
 
 QUEUES = 2
 

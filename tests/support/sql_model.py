@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
-from twinbus.amqp.types import Timestamp, ULong
+from twinbus.amqp.codec.types import Timestamp, ULong
 from twinbus.broker.filters.syntax import (
     And,
     Chain,

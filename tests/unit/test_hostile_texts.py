@@ -16,26 +16,27 @@ from typing import Any, cast
 import pytest
 from sample_status import NOW, ORDERS, STATUS
 
-from twinbus.cli import output, progress_bar, syphon_screens
+from twinbus.cli import output, progress_bar
 from twinbus.cli.commands import ledger as ledger_command
-from twinbus.cli.commands import pipeline
 from twinbus.cli.commands.receive import Printer
 from twinbus.cli.main import run
+from twinbus.cli.pipeline import pipeline
 from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.syphon import syphon_screens
 from twinbus.client.reporting.events import PairEvent, PairEventName
 from twinbus.drill.measures import Limits, measure
 from twinbus.drill.report import DrillResult
 from twinbus.drill.report import page as drill_page
-from twinbus.ledger.reader import Problem
+from twinbus.ledger.reading.reader import Problem
+from twinbus.ledger.reading.segment_files import StoredSegment
+from twinbus.ledger.reading.stats import EventCount, Stats
+from twinbus.ledger.reading.verify import Coverage
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment_files import StoredSegment
-from twinbus.ledger.stats import EventCount, Stats
-from twinbus.ledger.verify import Coverage
 from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, in_markdown, without_keys
 from twinbus.spark.report.page import table
 from twinbus.spark.report.plots import PlotBar, timeline
 from twinbus.storage.opening import open_folder
-from twinbus.syphon.effects import Alert, log_line
+from twinbus.syphon.pump.effects import Alert, log_line
 
 HOSTILE = (
     "x\x1b[31mred\x1b]0;title\x07\x9b2J\u202etxet\u2066\r\nFORGED\n\rFORGED\x85FORGED\u2028FORGED\x00\x08"

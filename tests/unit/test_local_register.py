@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.local_register import (
+from twinbus.control.local_register import (
     RUN_VARIABLE,
     Registered,
     Registration,

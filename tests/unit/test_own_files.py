@@ -17,8 +17,8 @@ from twinbus.broker.ops.dump import DUMPS_FOLDER, write_dump
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger
-from twinbus.ledger.expected import EXPECTED_FILE, expect_present
-from twinbus.ledger.pruning import PrunedProcess
+from twinbus.ledger.upkeep.expected import EXPECTED_FILE, expect_present
+from twinbus.ledger.upkeep.pruning import PrunedProcess
 from twinbus.own_files import write_report
 from twinbus.spark.compaction.manifest import LOCK, lock_store
 from twinbus.storage.local_folder import LocalFolder

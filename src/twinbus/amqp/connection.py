@@ -15,16 +15,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.account import ELEMENT_COST, Account
-from twinbus.amqp.composites import read_descriptor
-from twinbus.amqp.decoding import count_elements
-from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionEnded
-from twinbus.amqp.frame_codec import read_disposition
-from twinbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, HEADER, SASL_FRAME, FrameReader
-from twinbus.amqp.idle import IdleWatch
-from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
-from twinbus.amqp.outbox import Outbox
-from twinbus.amqp.outcomes import ConnectionViolation, Error, SessionViolation, error_of
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import read_descriptor
+from twinbus.amqp.codec.decoding import count_elements
+from twinbus.amqp.codec.frame_codec import read_disposition
+from twinbus.amqp.codec.frames import AMQP_FRAME, EMPTY_FRAME, HEADER, SASL_FRAME, FrameReader
+from twinbus.amqp.codec.outcomes import ConnectionViolation, Error, SessionViolation, error_of
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -36,6 +32,10 @@ from twinbus.amqp.performatives import (
     Performative,
     decode_performative,
 )
+from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionEnded
+from twinbus.amqp.idle import IdleWatch
+from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
+from twinbus.amqp.outbox import Outbox
 from twinbus.amqp.sasl import ClientHandshake, ClientSasl, Handshake, ServerHandshake, ServerSasl
 from twinbus.amqp.session import OUTGOING_WINDOW, Session
 from twinbus.errors import AmqpError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from twinbus.amqp.outcomes import Error, Outcome
-from twinbus.amqp.performatives import Open
+from twinbus.amqp.codec.outcomes import Error, Outcome
+from twinbus.amqp.codec.performatives import Open
 
 if TYPE_CHECKING:
     from twinbus.amqp.link import Link

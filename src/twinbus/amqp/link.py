@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import Attach, Coordinator, Detach, Fields, Flow, LinkRole, Source, Target
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.performatives import Attach, Coordinator, Detach, Fields, Flow, LinkRole, Source, Target
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.frame_codec import disposition_frame
-from twinbus.amqp.frames import frame
-from twinbus.amqp.outcomes import DeliveryState, TransactionalState
-from twinbus.amqp.performatives import LinkRole, Performative
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frame_codec import disposition_frame
+from twinbus.amqp.codec.frames import frame
+from twinbus.amqp.codec.outcomes import DeliveryState, TransactionalState
+from twinbus.amqp.codec.performatives import LinkRole, Performative
 
 
 class Outbox:

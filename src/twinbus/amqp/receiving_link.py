@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from twinbus.amqp.account import FRAME_COST
+from twinbus.amqp.codec.outcomes import DeliveryState, Error, Rejected, SessionViolation
+from twinbus.amqp.codec.performatives import Attach, Flow, LinkRole
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import DeliveryState, Error, Rejected, SessionViolation
-from twinbus.amqp.performatives import Attach, Flow, LinkRole
 from twinbus.amqp.serial import SERIAL_MASK, steps
 
 if TYPE_CHECKING:

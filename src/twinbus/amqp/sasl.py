@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from twinbus.amqp.composites import (
+from twinbus.amqp.codec.composites import (
     BINARY,
     STRING,
     SYMBOL,
@@ -20,11 +20,11 @@ from twinbus.amqp.composites import (
     described,
     encode_composite,
 )
-from twinbus.amqp.decoding import count_elements
+from twinbus.amqp.codec.decoding import count_elements
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, frame
+from twinbus.amqp.codec.outcomes import ConnectionViolation
 from twinbus.amqp.events import Authenticated
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, frame
 from twinbus.amqp.outbox import Outbox
-from twinbus.amqp.outcomes import ConnectionViolation
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event

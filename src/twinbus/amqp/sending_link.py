@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frame_codec import TAG_BYTES_MAX, TransferWriter, split_payload
+from twinbus.amqp.codec.outcomes import DeliveryState, TransactionalState
+from twinbus.amqp.codec.performatives import Flow, LinkRole
 from twinbus.amqp.events import CreditChanged
-from twinbus.amqp.frame_codec import TAG_BYTES_MAX, TransferWriter, split_payload
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import DeliveryState, TransactionalState
-from twinbus.amqp.performatives import Flow, LinkRole
 from twinbus.amqp.serial import SERIAL_MASK, ids_between, plus, steps
 from twinbus.errors import AmqpError
 

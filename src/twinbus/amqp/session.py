@@ -7,17 +7,8 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from twinbus.amqp.account import FRAME_COST, LINK_COST, SESSION_COST
-from twinbus.amqp.events import (
-    Attached,
-    AttachRequested,
-    Detached,
-    DispositionArrived,
-    LinkRefused,
-    SessionEnded,
-)
-from twinbus.amqp.frame_codec import DispositionFields, read_transfer
-from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.outcomes import (
+from twinbus.amqp.codec.frame_codec import DispositionFields, read_transfer
+from twinbus.amqp.codec.outcomes import (
     ConnectionViolation,
     Declared,
     DeliveryState,
@@ -26,7 +17,7 @@ from twinbus.amqp.outcomes import (
     SessionViolation,
     TransactionalState,
 )
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Coordinator,
@@ -39,6 +30,15 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
+from twinbus.amqp.events import (
+    Attached,
+    AttachRequested,
+    Detached,
+    DispositionArrived,
+    LinkRefused,
+    SessionEnded,
+)
+from twinbus.amqp.link import Link, LinkState
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import SERIAL_MASK, ids_between, steps

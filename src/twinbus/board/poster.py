@@ -12,22 +12,22 @@ from typing import Protocol
 
 import msgspec
 
+from twinbus.amqp.codec.outcomes import RELEASED
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import RELEASED
 from twinbus.board.message import encode_post
 from twinbus.board.queue import LIFE_S, board_path
 from twinbus.board.report import ProcessPhase, ProcessReport, encode_report
 from twinbus.board.schedule import CLEAR_EVERY_S, PostSchedule, every_s
 from twinbus.board.sharing import SharedFindings
-from twinbus.pairing.failure import Failure
-from twinbus.transport.annotations import enqueued_ms
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.peek import peek
+from twinbus.transport.links.annotations import enqueued_ms
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.peek import peek
+from twinbus.transport.links.single_sender import SingleSender
 from twinbus.transport.shared_connection import SharedConnection
-from twinbus.transport.single_sender import SingleSender
 
 logger = logging.getLogger("twinbus.board")
 

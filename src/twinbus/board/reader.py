@@ -22,12 +22,12 @@ from twinbus.board.message import read_post
 from twinbus.board.queue import board_path
 from twinbus.board.report import said
 from twinbus.errors import DecodeError
-from twinbus.pairing.failure import FailureKind
-from twinbus.transport.annotations import enqueued_ms, sequence_of
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import peek
+from twinbus.transport.links.annotations import enqueued_ms, sequence_of
+from twinbus.transport.links.peek import peek
 from twinbus.transport.shared_connection import SharedConnection
 
 ABSENT = frozenset((FailureKind.NOT_FOUND, FailureKind.DELETED))

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import Int, Timestamp, text_of
+from twinbus.amqp.codec.types import Int, Timestamp, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Layout, PropertyField
 from twinbus.errors import ArgumentError, DecodeError, MessageTooLarge
 
 BATCH_FORMAT = 0x80013700

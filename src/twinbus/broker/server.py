@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.app import make_admin_app
 from twinbus.broker.admin.metrics_page import MetricsPage

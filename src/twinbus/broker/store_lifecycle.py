@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.net.amqp_server import AmqpServer
 from twinbus.broker.scheduler import Scheduler

@@ -20,7 +20,8 @@ import typer
 
 from twinbus import __version__
 from twinbus.cli import signals
-from twinbus.cli.arguments import PanelGroup, accept_old_names, add_command
+from twinbus.cli.arguments.completion import use_our_zsh_script
+from twinbus.cli.arguments.option_groups import PanelGroup, accept_old_names, add_command
 from twinbus.cli.commands.backup import backup
 from twinbus.cli.commands.bench import bench
 from twinbus.cli.commands.console import console
@@ -31,16 +32,15 @@ from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.message import message_commands
 from twinbus.cli.commands.pair import NOT_EXACT, pair
-from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.proxy import proxy
 from twinbus.cli.commands.receive import FEWER, receive
 from twinbus.cli.commands.send import send
 from twinbus.cli.commands.serve import serve
-from twinbus.cli.commands.status import HEALTHY, UNSURE, status
-from twinbus.cli.commands.syphon import syphon_commands
-from twinbus.cli.completion import use_our_zsh_script
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.output import error_line, hide_typed, say, traceback_text
+from twinbus.cli.pipeline.pipeline import pipeline_commands
+from twinbus.cli.status.status import HEALTHY, UNSURE, status
+from twinbus.cli.syphon.syphon import syphon_commands
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import LogLines
 

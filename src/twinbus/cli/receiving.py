@@ -12,7 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from twinbus.amqp.types import text_of as text_of_name
+from twinbus.amqp.codec.types import text_of as text_of_name
 from twinbus.cli.output import or_dash
 from twinbus.errors import TwinbusError
 from twinbus.plain_text import harmless

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-from twinbus.cli.arguments import check_range
+from twinbus.cli.arguments.option_groups import check_range
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
     from twinbus.client.sync.links import SenderLink
     from twinbus.client.sync.sender import PairedServiceBusSender
-    from twinbus.pairing.receipt import SendReceipt
+    from twinbus.pairing.sending.receipt import SendReceipt
 
 
 class SendPath(Protocol):
@@ -60,7 +60,7 @@ class _Straight:
 
     def send(self, message: ServiceBusMessage | list[ServiceBusMessage]) -> SendReceipt:
         from twinbus.client.sdk.failures import LinkFailed
-        from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+        from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
         began = monotonic()
         ids = tuple(str(each.message_id) for each in (message if isinstance(message, list) else [message]))
@@ -92,7 +92,7 @@ class _Paired:
 
     def send(self, message: ServiceBusMessage | list[ServiceBusMessage]) -> SendReceipt:
         from twinbus.client.sdk.failures import describe
-        from twinbus.pairing.receipt import receipt_of
+        from twinbus.pairing.sending.receipt import receipt_of
 
         try:
             return self._sender.send_messages(message)

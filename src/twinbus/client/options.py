@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from twinbus.errors import OptionsError
-from twinbus.pairing.error_class import Classifier, classifier_for
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import Classifier, classifier_for
 from twinbus.units import exact_duration, parse_size
 
 if TYPE_CHECKING:

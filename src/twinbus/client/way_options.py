@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 from azure.servicebus import TransportType
 
 from twinbus.errors import OptionsError
-from twinbus.transport.http_tunnel import HttpProxy
+from twinbus.transport.network.http_tunnel import HttpProxy
 
 _TRANSPORTS = {
     "amqp": TransportType.Amqp,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinbus import control_client
 from twinbus.client.inspection.duplicate_window import duplicate_window_s
 from twinbus.client.namespace import Namespace
+from twinbus.control import control_client
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.messages.browser import MessagePage, find_messages
 from twinbus.messages.changes import (

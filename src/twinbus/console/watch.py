@@ -14,11 +14,10 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from twinbus import control_client
 from twinbus.board.fleet import Fleet
 from twinbus.board.reader import BoardReader
-from twinbus.cli.proxy_view import ProxyReport, look_at_proxies
-from twinbus.cli.spool_view import SpoolView
+from twinbus.cli.status.proxy_view import ProxyReport, look_at_proxies
+from twinbus.cli.status.spool_view import SpoolView
 from twinbus.client.inspection.fleet_health import with_fleet
 from twinbus.client.inspection.health import EVERYTHING, Judgement, judge
 from twinbus.client.inspection.inspect_pair import inspect
@@ -28,13 +27,14 @@ from twinbus.console.actions import SIDES, ConsolePair
 from twinbus.console.advice import advise
 from twinbus.console.meter_reading import read_meter
 from twinbus.console.state import ConsoleState
+from twinbus.control import control_client
 from twinbus.cost.prices import Prices
 from twinbus.drill.injection import control_of
 from twinbus.errors import TwinbusError
 from twinbus.ledger.kinds import Kind
+from twinbus.ledger.reading.tail import LedgerTail
 from twinbus.ledger.schema import Record
-from twinbus.ledger.tail import LedgerTail
-from twinbus.pairing.backlog_queues import index_of
+from twinbus.pairing.backlog.backlog_queues import index_of
 from twinbus.plain_text import on_one_line, without_keys
 from twinbus.syphon.control import RunningSyphon, running_syphons
 from twinbus.syphon.quarantine import Quarantine

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from twinbus.control.local_register import RUN_VARIABLE
 from twinbus.demo import reaper
 from twinbus.errors import TwinbusError
-from twinbus.local_register import RUN_VARIABLE
 
 PRIMARY_VARIABLE, SECONDARY_VARIABLE = "TWINBUS_PRIMARY", "TWINBUS_SECONDARY"
 PROXY_VARIABLE = "TWINBUS_DEMO_PROXY"

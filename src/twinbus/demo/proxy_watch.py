@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from twinbus import control_client
+from twinbus.control import control_client
 from twinbus.demo.journal import JournalEntry
 from twinbus.demo.progress import DemoProgress
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinbus.control_client import CONTROL_SOCKET
+from twinbus.control.control_client import CONTROL_SOCKET
 from twinbus.demo.entities import ENTITIES, create_all
 from twinbus.demo.journal import JournalReader, MessageCounts, compare_journals
 from twinbus.demo.processes import PROXY_VARIABLE, DemoProcess, DemoProcesses, ServedProcess, SparkProcess

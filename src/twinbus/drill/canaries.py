@@ -11,17 +11,17 @@ from time import monotonic
 
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import text_of
+from twinbus.amqp.codec.types import text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.client.aio.sender import PairedServiceBusSender
 from twinbus.client.sdk.failures import one_line
 from twinbus.drill.measures import CanaryAccepted, CanaryRaised, Event
-from twinbus.pairing.receipt import NamespaceSide, receipt_of
-from twinbus.transport.annotations import sequence_of
+from twinbus.pairing.sending.receipt import NamespaceSide, receipt_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
-from twinbus.transport.peek import last_sequence, pages, peek
+from twinbus.transport.links.annotations import sequence_of
+from twinbus.transport.links.peek import last_sequence, pages, peek
 
 MARK = "twinbus-drill"
 """The application property of every canary; its value is the name of the drill."""

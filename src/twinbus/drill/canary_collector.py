@@ -17,9 +17,9 @@ from twinbus.drill.plan import DrillPlan
 from twinbus.errors import TwinbusError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Event as LedgerEvent
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.queue_discovery import QueueDiscovery, describe_shut
+from twinbus.syphon.peeking.queue_discovery import QueueDiscovery, describe_shut
 from twinbus.transport.failures import ConnectionFailed
 
 LOOK_S = 0.3

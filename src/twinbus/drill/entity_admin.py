@@ -20,7 +20,7 @@ from azure.servicebus.management import (
 from twinbus.client.namespace import Namespace
 from twinbus.client.setup.administration import admin_failure
 from twinbus.errors import OptionsError, TwinbusError
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 
 Result = TypeVar("Result")
 

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from twinbus import control_client
 from twinbus.client.namespace import Namespace
+from twinbus.control import control_client
 from twinbus.drill.entity_admin import ACTIVE, SEND_DISABLED, DrilledEntity, EntityAdministration
 from twinbus.drill.options import FAULTS, DrillOptions
 from twinbus.errors import OptionsError, TwinbusError

@@ -2,12 +2,12 @@
 
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.options import LedgerOptions
-from twinbus.ledger.reader import LedgerReader, Problem
+from twinbus.ledger.reading.reader import LedgerReader, Problem
+from twinbus.ledger.reading.stats import stats
+from twinbus.ledger.reading.tail import LedgerTail
+from twinbus.ledger.reading.verify import Coverage, verify
 from twinbus.ledger.schema import SCHEMA_VERSION, SPARK_SCHEMA, Event, NoLedger, Record, Recorder
-from twinbus.ledger.stats import stats
-from twinbus.ledger.tail import LedgerTail
-from twinbus.ledger.verify import Coverage, verify
-from twinbus.ledger.writer import Ledger, LedgerHealth
+from twinbus.ledger.writing.writer import Ledger, LedgerHealth
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.errors import DecodeError
 from twinbus.messages.contents import body_of, properties_of, text_in
-from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
-from twinbus.transport.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
+from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES
+from twinbus.transport.links.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
 
 BODY_SHOWN_BYTES = 64 * 1024
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from twinbus.amqp.types import Int, Timestamp
+from twinbus.amqp.codec.types import Int, Timestamp
 from twinbus.messages.browsed_message import BrowsedMessage, browsed
 from twinbus.messages.choice import EVERY_MESSAGE, MessageChoice
 from twinbus.messages.place import MessagePlace
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, failure_of
-from twinbus.transport.peek import PAGE, peek
+from twinbus.transport.links.peek import PAGE, peek
 
 SCANNED_MAX = 10_000
 """Messages that one search looks at: each of them is a billable operation."""

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from time import time
 from typing import NamedTuple
 
-from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.message import sections
 from twinbus.errors import DecodeError, EnvelopeError, TwinbusError
 from twinbus.messages.browsed_message import BrowsedMessage, BrowsedState
 from twinbus.messages.browser import find_messages
 from twinbus.messages.choice import MessageChoice, newest_of
 from twinbus.messages.place import MessagePlace
-from twinbus.pairing.envelope import forward_envelope
-from twinbus.pairing.failure import FailureKind
-from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
-from twinbus.transport.annotations import enqueued_ms, sequence_of
+from twinbus.pairing.backlog.envelope import forward_envelope
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.locked_search import LockedSearch, dead_lettered
-from twinbus.transport.single_sender import AskedOnceSender
+from twinbus.transport.links.annotations import enqueued_ms, sequence_of
+from twinbus.transport.links.locked_search import LockedSearch, dead_lettered
+from twinbus.transport.links.single_sender import AskedOnceSender
 
 CHANGED_MAX = 100_000
 """Messages that one call changes; the rest is left for the next one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from twinbus.amqp import sections
-from twinbus.amqp.plain_values import plain_map
-from twinbus.amqp.sections import Layout
-from twinbus.amqp.types import Value, text_of
+from twinbus.amqp.codec.types import Value, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.plain_values import plain_map
+from twinbus.amqp.message.sections import Layout
 from twinbus.errors import DecodeError
 
 Place = TypeVar("Place")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinbus.errors import OptionsError
-from twinbus.transport.peek import DEAD_LETTER_QUEUE
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE
 
 _LENGTH_MAX = 260
 _SUBSCRIPTIONS = "/subscriptions/"

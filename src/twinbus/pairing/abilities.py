@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twinbus.pairing.effects import ReportEvent
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 Kind = FailureKind
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
+from twinbus.pairing.backlog.ordering import Fences
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
 from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, may_try, step
-from twinbus.pairing.ordering import Fences
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 NOT_PLAIN = -2
 """An epoch that never is, nor is any link of it."""

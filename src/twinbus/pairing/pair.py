@@ -11,17 +11,17 @@ from itertools import count
 from typing import Literal
 
 from twinbus.pairing.abilities import Abilities, Ability
+from twinbus.pairing.backlog.ordering import Came, Crossing, Fences, Key, Mark
+from twinbus.pairing.backlog.rotation import Rotation
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
 from twinbus.pairing.entity import Entity, Line
-from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
 from twinbus.pairing.events import Event, LinkOpened, OthersFailedOver, PingSucceeded, SendFailed, SendSucceeded
 from twinbus.pairing.failover import Suspect
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
-from twinbus.pairing.receipt import NamespaceSide
-from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import Secondary, Waiter, is_about_the_secondary
+from twinbus.pairing.sending.error_class import Classifier, ErrorClass, SendKind, classify
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 Order = tuple[Entity | None, Effect]
 

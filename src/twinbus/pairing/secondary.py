@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+from twinbus.pairing.backlog.rotation import Silence
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.rotation import Silence
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 2.0
 SPREAD = 0.2

@@ -14,9 +14,9 @@ from twinbus.broker.operations import (
     Refused,
     SenderOpened,
 )
-from twinbus.proxy.relay import Relay
-from twinbus.proxy.schedules import CANCEL, SCHEDULE
-from twinbus.proxy.transactions import TransactionRelay
+from twinbus.proxy.relay.relay import Relay
+from twinbus.proxy.relay.transactions import TransactionRelay
+from twinbus.proxy.sending.schedules import CANCEL, SCHEDULE
 
 REQUESTS_AT_ONCE = 256
 """Of one application. Many, because they share a connection with what is sent: a primary that answers none of them must

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twinbus.control_server import RegisteredControls
+from twinbus.control.control_server import RegisteredControls
 from twinbus.errors import OptionsError
 
 PROXY = "proxy"

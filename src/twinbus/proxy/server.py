@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from twinbus import __version__
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.keyring import rules_with_keys
@@ -31,15 +31,15 @@ from twinbus.broker.scheduler import OutputScheduler
 from twinbus.broker.store.locked_file import FolderLock
 from twinbus.client.reporting.status import Status
 from twinbus.connection_string import ROOT_KEY_NAME
-from twinbus.proxy.administration import make_administration
+from twinbus.proxy.administration.administration import make_administration
 from twinbus.proxy.backend import ProxyBackend
 from twinbus.proxy.options import ProxyOptions
 from twinbus.proxy.readiness import readiness
-from twinbus.proxy.relay import Relay
-from twinbus.proxy.sends import ProxySends
-from twinbus.proxy.settlement_records import SettlementRecords
-from twinbus.proxy.transactions import TransactionRelay
-from twinbus.proxy.upstream import UpstreamConnections
+from twinbus.proxy.relay.relay import Relay
+from twinbus.proxy.relay.settlement_records import SettlementRecords
+from twinbus.proxy.relay.transactions import TransactionRelay
+from twinbus.proxy.relay.upstream import UpstreamConnections
+from twinbus.proxy.sending.sends import ProxySends
 
 logger = logging.getLogger("twinbus.proxy")
 

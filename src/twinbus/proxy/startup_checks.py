@@ -10,7 +10,7 @@ import ssl
 
 from twinbus.client.namespace import Namespace
 from twinbus.errors import PairingError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from twinbus.errors import TwinbusError
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import peek
+from twinbus.transport.links.peek import peek
 
 Result = TypeVar("Result")
 ANSWER_S_MAX = 3_600

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.broker.core.commands import Command, CreateQueue, SendMessages
 from twinbus.broker.core.registry import QUEUE, Registry
 from twinbus.broker.entities.queue import Queue
@@ -19,9 +19,9 @@ from twinbus.broker.entities.settings import DELIVERY_COUNT_LIMIT, SIZE_MB_MAX, 
 from twinbus.broker.message import Arrival, MessageReader
 from twinbus.broker.operations import Done, Refused
 from twinbus.errors import AmqpError, NamespaceError, QuotaExceeded, StoreDamaged
-from twinbus.pairing.backlog_queues import backlog_path, index_of
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon.queue_discovery import QUEUES_MAX
+from twinbus.pairing.backlog.backlog_queues import backlog_path, index_of
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.peeking.queue_discovery import QUEUES_MAX
 from twinbus.transport.failures import failure_of
 from twinbus.units import size_text
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from twinbus.broker.store.api import Store
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.ledger.schema import Recorder
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolContents, SpoolCounts
 from twinbus.spool.folder import SpoolFolder
 from twinbus.spool.private_namespace import PrivateNamespace
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
 from twinbus.syphon.control_socket import steerable
-from twinbus.syphon.queue_discovery import QUEUES_MAX
+from twinbus.syphon.peeking.queue_discovery import QUEUES_MAX
 from twinbus.syphon.syphon import Detour
 from twinbus.transport.dial import Dial
 

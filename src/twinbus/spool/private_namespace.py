@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.keyring import build_authority
 from twinbus.broker.clock import LockTokens, WallClock

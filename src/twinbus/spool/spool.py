@@ -20,9 +20,9 @@ from pathlib import Path
 
 from twinbus.broker.store.api import Store
 from twinbus.broker.store.sqlite import SqliteStore
+from twinbus.control.local_register import register_spool
 from twinbus.errors import StoreError
-from twinbus.local_register import register_spool
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolCounts
 from twinbus.spool.folder import SpoolDirectory, SpoolFolder
 from twinbus.spool.open_spool import CLOSED, OpenSpool, SpoolProgress, SpoolRoutes

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from twinbus.control_client import ask
+from twinbus.control.control_client import ask
+from twinbus.control.local_register import Registered, registered
 from twinbus.errors import OptionsError, TwinbusError
-from twinbus.local_register import Registered, registered
-from twinbus.syphon.pace import KEEP, Keep, PaceChange
+from twinbus.syphon.pump.pace import KEEP, Keep, PaceChange
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ import itertools
 import logging
 from typing import Any, Protocol
 
-from twinbus.control_server import Handler, RegisteredControls
+from twinbus.control.control_server import Handler, RegisteredControls
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import first_few
 from twinbus.syphon.control import SHOWN_MAX, SYPHON, SyphonFacts
-from twinbus.syphon.pace import KEEP, PaceChange
+from twinbus.syphon.pump.pace import KEEP, PaceChange
 from twinbus.syphon.syphon import Syphon
 
 logger = logging.getLogger("twinbus.syphon")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from twinbus.amqp import sections
+from twinbus.amqp.message import sections
 from twinbus.errors import EnvelopeError
-from twinbus.pairing.envelope import open_envelope
-from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES, path_problem
+from twinbus.pairing.backlog.envelope import open_envelope
+from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES, path_problem
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.single_sender import AskedOnceSender
+from twinbus.transport.links.single_sender import AskedOnceSender
 
 
 class HomeSender:

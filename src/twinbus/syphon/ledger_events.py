@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import text_of
+from twinbus.amqp.codec.types import text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.errors import DecodeError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Event, NoLedger, Recorder
-from twinbus.pairing.backlog_queues import is_backlog_path
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon.backlog_message import HeldMessage, RecordedMessage
-from twinbus.transport.peek import DEAD_LETTER_QUEUE
+from twinbus.pairing.backlog.backlog_queues import is_backlog_path
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.pump.backlog_message import HeldMessage, RecordedMessage
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE
 
 if TYPE_CHECKING:
-    from twinbus.syphon.destination import Batch
+    from twinbus.syphon.pump.destination import Batch
     from twinbus.syphon.quarantine import QuarantinedMessage
 
 

@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from twinbus.amqp.codec.outcomes import Received
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import Received
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.errors import AmqpError
-from twinbus.pairing.failure import Failure
-from twinbus.syphon.effects import SendBatch
-from twinbus.syphon.pump import Pump
+from twinbus.pairing.sending.failure import Failure
+from twinbus.syphon.pump.effects import SendBatch
+from twinbus.syphon.pump.pump import Pump
 from twinbus.syphon.secondary_connection import StartTask, raise_error
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, unreachable
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.link_limits import batch_limit
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.link_limits import batch_limit
 from twinbus.transport.shared_connection import SharedConnection
 
 if TYPE_CHECKING:

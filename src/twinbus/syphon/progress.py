@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twinbus.syphon.depth_watch import BacklogSnapshot
+from twinbus.syphon.peeking.depth_watch import BacklogSnapshot
 
 _RATE_OVER_MS = 10_000
 

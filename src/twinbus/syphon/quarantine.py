@@ -9,23 +9,23 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.types import Value, text_of
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import Value, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Layout, PropertyField
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Recorder
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.envelope import Aliases, read_aliases
-from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.backlog.envelope import Aliases, read_aliases
 from twinbus.syphon.home_sender import HomeSender
 from twinbus.syphon.ledger_events import QuarantineEventLog
-from twinbus.transport.annotations import enqueued_ms, sequence_of
+from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.locked_search import LockedSearch
-from twinbus.transport.peek import DEAD_LETTER_QUEUE, pages, peek
+from twinbus.transport.links.annotations import enqueued_ms, sequence_of
+from twinbus.transport.links.locked_search import LockedSearch
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE, pages, peek
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial

@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
+from twinbus.amqp.codec.outcomes import RELEASED
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import RELEASED
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.errors import DecodeError
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon.backlog_message import LockBatch
-from twinbus.syphon.backlog_queue import BacklogQueue
-from twinbus.syphon.effects import GrantCredit, PeekQueue, RenewBacklogLocks, ReopenQueue, SettleDeliveries
-from twinbus.syphon.ordered_pump import OrderedPump
-from twinbus.syphon.pump import Pump
-from twinbus.syphon.queue_discovery import ABSENT, is_permanent
-from twinbus.transport.annotations import is_waiting, sequence_of
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.peeking.queue_discovery import ABSENT, is_permanent
+from twinbus.syphon.pump.backlog_message import LockBatch
+from twinbus.syphon.pump.backlog_queue import BacklogQueue
+from twinbus.syphon.pump.effects import GrantCredit, PeekQueue, RenewBacklogLocks, ReopenQueue, SettleDeliveries
+from twinbus.syphon.pump.ordered_pump import OrderedPump
+from twinbus.syphon.pump.pump import Pump
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed, failure_of, no_answer
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.peek import peek
-from twinbus.transport.requests import renew_locks_body
+from twinbus.transport.links.annotations import is_waiting, sequence_of
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.peek import peek
+from twinbus.transport.links.requests import renew_locks_body
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial

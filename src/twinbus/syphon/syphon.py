@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.schema import Recorder
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.syphon import depth_watch
-from twinbus.syphon.backlog_scan import has_wanted
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.syphon.clock import SteadyClock, SuspensionCheck
-from twinbus.syphon.depth_watch import BacklogSnapshot, BacklogWatch, OutageWatch, take_snapshot
-from twinbus.syphon.destination import DestinationState
-from twinbus.syphon.detour_pump import DetourPump
-from twinbus.syphon.effects import Alert, log_line
 from twinbus.syphon.ledger_events import NO_EVENT_LOG, SpoolEventLog, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions, with_chance
-from twinbus.syphon.ordered_pump import BacklogObserver, OrderedPump
-from twinbus.syphon.pace import PaceChange
+from twinbus.syphon.peeking import depth_watch
+from twinbus.syphon.peeking.backlog_scan import has_wanted
+from twinbus.syphon.peeking.depth_watch import BacklogSnapshot, BacklogWatch, OutageWatch, take_snapshot
+from twinbus.syphon.peeking.queue_discovery import QueueDiscovery, QueueWatch
 from twinbus.syphon.primary_connection import PrimaryConnection, TwoWays
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
-from twinbus.syphon.pump import Pump
-from twinbus.syphon.queue_discovery import QueueDiscovery, QueueWatch
+from twinbus.syphon.pump.destination import DestinationState
+from twinbus.syphon.pump.detour_pump import DetourPump
+from twinbus.syphon.pump.effects import Alert, log_line
+from twinbus.syphon.pump.ordered_pump import BacklogObserver, OrderedPump
+from twinbus.syphon.pump.pace import PaceChange
+from twinbus.syphon.pump.pump import Pump
 from twinbus.syphon.secondary_connection import SecondaryConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import estimate_depth
+from twinbus.transport.links.peek import estimate_depth
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial

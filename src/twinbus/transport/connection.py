@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Self, TypeVar, assert_never
 
+from twinbus.amqp.codec.outcomes import ConnectionViolation, Error
+from twinbus.amqp.codec.performatives import Coordinator, Fields, Source
+from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
     Attached,
@@ -33,21 +36,18 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import Link
-from twinbus.amqp.outcomes import ConnectionViolation, Error
-from twinbus.amqp.performatives import Coordinator, Fields, Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
-from twinbus.amqp.types import Symbol, Value
 from twinbus.errors import AmqpError
-from twinbus.pairing.failure import Failure
-from twinbus.transport.amqp_stream import AmqpStream
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.failures import ConnectionFailed, connection_failure, failure_of, no_answer, unreachable
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.requests import RequestLink, Response
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.requests import RequestLink, Response
+from twinbus.transport.network.amqp_stream import AmqpStream
+from twinbus.transport.network.way import connect
 from twinbus.transport.tokens import TokenRenewer
-from twinbus.transport.way import connect
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial

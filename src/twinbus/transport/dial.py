@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote_plus
 
-from twinbus.transport.http_tunnel import HttpProxy
+from twinbus.transport.network.http_tunnel import HttpProxy
 
 SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
 """The token types of `$cbs`."""

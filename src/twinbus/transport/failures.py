@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from twinbus.amqp.outcomes import Error, Outcome, Rejected
+from twinbus.amqp.codec.outcomes import Error, Outcome, Rejected
 from twinbus.errors import TwinbusError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 _KINDS: dict[str, FailureKind] = {
     "com.microsoft:server-busy": FailureKind.BUSY,

@@ -8,10 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from twinbus.amqp.types import Timestamp, Value
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.amqp.codec.types import Timestamp, Value
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.transport.failures import ConnectionFailed, failure_of
-from twinbus.transport.requests import Response
+from twinbus.transport.links.requests import Response
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import CbsToken, Dial

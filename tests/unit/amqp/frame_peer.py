@@ -5,13 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Any, TypeVar
 
-from twinbus.amqp.composites import decode_composite, encode_composite
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import AttachRequested, Event, SessionBegun
-from twinbus.amqp.frame_codec import read_transfer
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, frame
-from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import decode_composite, encode_composite
+from twinbus.amqp.codec.frame_codec import read_transfer
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, frame
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Flow,
@@ -22,6 +19,9 @@ from twinbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import AttachRequested, Event, SessionBegun
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session

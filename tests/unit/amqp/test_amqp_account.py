@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.account import Account, AccountPool
-from twinbus.amqp.decoding import count_elements, decode
-from twinbus.amqp.encoding import Array, encode
-from twinbus.amqp.types import Int
+from twinbus.amqp.codec.decoding import count_elements, decode
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.types import Int
 from twinbus.errors import DecodeError
 
 

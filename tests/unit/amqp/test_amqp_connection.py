@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 from frame_peer import FramePeer, begin, message, only, opened
 
-from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
-from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, frame
-from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, frame
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -24,7 +21,10 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
-from twinbus.amqp.types import Described, ULong
+from twinbus.amqp.codec.types import Described, ULong
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.errors import OptionsError
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)

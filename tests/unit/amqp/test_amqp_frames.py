@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, HEADER, SASL_HEADER, FrameReader, frame
+from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, HEADER, SASL_HEADER, FrameReader, frame
 from twinbus.errors import FramingError
 
 

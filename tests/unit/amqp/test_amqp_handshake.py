@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from frame_peer import FramePeer, only
 
-from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.codec.performatives import Open
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import Authenticated, ConnectionClosed, Event, Opened
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from twinbus.amqp.performatives import Open
 from twinbus.amqp.sasl import (
     ClientSasl,
     SaslChallenge,

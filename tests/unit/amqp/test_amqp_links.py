@@ -8,7 +8,22 @@ import pytest
 from frame_peer import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.account import FRAME_COST
-from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frame_codec import read_transfer
+from twinbus.amqp.codec.frames import frame
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error, Rejected
+from twinbus.amqp.codec.performatives import (
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    LinkRole,
+    Open,
+    Source,
+    Target,
+    Transfer,
+)
+from twinbus.amqp.codec.types import Described, Symbol
 from twinbus.amqp.events import (
     Attached,
     AttachRequested,
@@ -21,25 +36,10 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
-from twinbus.amqp.frame_codec import read_transfer
-from twinbus.amqp.frames import frame
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import LinkState
-from twinbus.amqp.outcomes import ACCEPTED, Error, Rejected
-from twinbus.amqp.performatives import (
-    Attach,
-    Detach,
-    Disposition,
-    Flow,
-    LinkRole,
-    Open,
-    Source,
-    Target,
-    Transfer,
-)
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Described, Symbol
 from twinbus.errors import AmqpError
 
 SESSION_FILTER = {Symbol("com.microsoft:session-filter"): None, Symbol("x"): Described(Symbol("d"), ["v"])}

@@ -15,6 +15,8 @@ from azure.servicebus._pyamqp.endpoints import Target as OfficialTarget
 from azure.servicebus._pyamqp.error import AMQPError
 from frame_peer import FramePeer, attach_receiving, attach_sending, begin, link_flow, only
 
+from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_HEADER
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
     AttachRequested,
@@ -29,8 +31,6 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
-from twinbus.amqp.frames import AMQP_HEADER, SASL_HEADER
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from twinbus.amqp.sasl import ServerSasl
 
 

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp.composites import decode_composite, encode_composite
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.frame_codec import disposition_frame, read_disposition
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Outcome, Received, Rejected, Released
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.composites import decode_composite, encode_composite
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.frame_codec import disposition_frame, read_disposition
+from twinbus.amqp.codec.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Error,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+)
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -26,7 +36,7 @@ from twinbus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
-from twinbus.amqp.types import Described, Symbol, UInt, ULong
+from twinbus.amqp.codec.types import Described, Symbol, UInt, ULong
 from twinbus.errors import DecodeError
 
 ERROR = Error("amqp:not-found", "no such queue", {Symbol("a"): 1})

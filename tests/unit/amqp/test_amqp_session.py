@@ -11,19 +11,9 @@ from typing import Any
 import pytest
 from frame_peer import FramePeer, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
-from twinbus.amqp.events import (
-    AttachRequested,
-    CreditChanged,
-    Detached,
-    DispositionArrived,
-    SessionBegun,
-    SessionEnded,
-    TransferArrived,
-)
-from twinbus.amqp.frame_codec import read_transfer
-from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, TransactionalState
-from twinbus.amqp.performatives import (
+from twinbus.amqp.codec.frame_codec import read_transfer
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, TransactionalState
+from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -37,6 +27,16 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
+from twinbus.amqp.events import (
+    AttachRequested,
+    CreditChanged,
+    Detached,
+    DispositionArrived,
+    SessionBegun,
+    SessionEnded,
+    TransferArrived,
+)
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.errors import AmqpError, DecodeError
 
 SESSION_FLOW = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from frame_peer import begin, link_flow, only, opened
 
+from twinbus.amqp.codec.performatives import Attach, LinkRole, Source, Target
 from twinbus.amqp.events import AttachRequested, CreditChanged
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.performatives import Attach, LinkRole, Source, Target
 from twinbus.amqp.sending_link import SendingLink
 
 SETTLED, MIXED = 1, 2

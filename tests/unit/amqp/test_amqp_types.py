@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp.decoding import decode, skip
-from twinbus.amqp.encoding import Array, encode, encode_into
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.decoding import decode, skip
+from twinbus.amqp.codec.encoding import Array, encode, encode_into
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Decimal32,

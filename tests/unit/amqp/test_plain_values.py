@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.amqp.encoding import Array, encode
-from twinbus.amqp.plain_values import number_of, plain, plain_map
-from twinbus.amqp.sections import encode_message, walk
-from twinbus.amqp.types import Char, Decimal32, Decimal64, Decimal128, Described, Symbol, Value
+from twinbus.amqp.codec.encoding import Array, encode
+from twinbus.amqp.codec.types import Char, Decimal32, Decimal64, Decimal128, Described, Symbol, Value
+from twinbus.amqp.message.plain_values import number_of, plain, plain_map
+from twinbus.amqp.message.sections import encode_message, walk
 
 DECIMALS = [
     (Decimal32, "32000019", "2.5"),

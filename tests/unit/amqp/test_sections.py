@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
+from twinbus.amqp.message.sections import (
     Header,
     PropertyField,
     TooManySections,
@@ -28,7 +29,6 @@ from twinbus.amqp.sections import (
     rewrite,
     walk,
 )
-from twinbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.errors import DecodeError
 
 HEADER = bytes.fromhex("00 53 70 c0 02 01 41")

@@ -16,7 +16,7 @@ from twinbus import Namespace, SendAvailabilityPairedNamespaceOptions, ShareFail
 from twinbus.board.look import PostedReport
 from twinbus.board.report import EntityFinding, ProcessPhase, ProcessReport, ReportedState, encode_report
 from twinbus.board.sharing import FRESH_S, REPLAY_S, SharedFindings, sign
-from twinbus.cli.pairing_arguments import DECLARED
+from twinbus.cli.arguments.pairing_arguments import DECLARED
 from twinbus.errors import OptionsError
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.events import OthersFailedOver

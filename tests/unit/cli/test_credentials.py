@@ -12,7 +12,7 @@ from token_makers import public_pem
 from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.data_directory import RULE_KEYS_FILE, rule_keys
 from twinbus.broker.operations import Right
-from twinbus.cli.credentials import parse_rules, read_issuer
+from twinbus.cli.arguments.credentials import parse_rules, read_issuer
 from twinbus.cli.main import run
 from twinbus.errors import OptionsError, StoreError
 from twinbus.options import NamespaceOptions

@@ -16,7 +16,7 @@ from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.ops.control_socket import make_control_handler
 from twinbus.cli.main import run
-from twinbus.control_server import ControlServer
+from twinbus.control.control_server import ControlServer
 
 NOW = 1_000_000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.cli.arguments import PairArguments
+from twinbus.cli.arguments.namespaces import choose, config_places, one
+from twinbus.cli.arguments.option_groups import PairArguments
 from twinbus.cli.main import run
-from twinbus.cli.namespaces import choose, config_places, one
 from twinbus.errors import OptionsError
 
 SECRET = "c2VjcmV0LWtleQ=="

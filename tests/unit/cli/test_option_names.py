@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from twinbus.cli.arguments import DROPPED, OLD_NAMES, accept_old_names
+from twinbus.cli.arguments.option_groups import DROPPED, OLD_NAMES, accept_old_names
 from twinbus.cli.main import app, run
 
 OF_THE_CLIENT = {"--entities", "--ttl"}

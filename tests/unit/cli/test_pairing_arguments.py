@@ -10,8 +10,7 @@ import pytest
 from typer.main import get_command
 
 from twinbus import Namespace, Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.cli.main import app
-from twinbus.cli.pairing_arguments import (
+from twinbus.cli.arguments.pairing_arguments import (
     DECLARED,
     HELP,
     NOT_HERE,
@@ -19,6 +18,7 @@ from twinbus.cli.pairing_arguments import (
     flag_of,
     in_flags,
 )
+from twinbus.cli.main import app
 from twinbus.errors import OptionsError
 from twinbus.units import option_duration, option_size, parse_duration, parse_size
 

@@ -13,7 +13,7 @@ from twinbus.cli.main import run
 from twinbus.cli.provisioning import TOOLS, emit
 from twinbus.cli.provisioning.templates import ProvisioningRequest
 from twinbus.errors import OptionsError
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS, backlog_path
 
 ORDER = ProvisioningRequest("contoso", "backup", 7)
 FOR_EVER = "P10675199DT2H48M5.4775807S"

@@ -11,9 +11,9 @@ import pytest
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus._pyamqp._decode import decode_payload
 
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.amqp.types import Int, Timestamp, Value
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Int, Timestamp, Value
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.cli import receiving
 from twinbus.cli.receiving import body_bytes, document, text_of
 

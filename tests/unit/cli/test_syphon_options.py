@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.cli.commands.quarantine import parse_number
-from twinbus.cli.commands.syphon import SyphonLeftovers, exit_code
 from twinbus.cli.main import run
-from twinbus.cli.syphon_run import Ending
+from twinbus.cli.syphon.quarantine import parse_number
+from twinbus.cli.syphon.syphon import SyphonLeftovers, exit_code
+from twinbus.cli.syphon.syphon_run import Ending
 from twinbus.errors import OptionsError
 from twinbus.syphon import SyphonOptions
 from twinbus.units import parse_past_time

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from idle_progress import IDLE
 
-from twinbus.cli.syphon_screens import SyphonJsonLines, SyphonLines, alert_line
+from twinbus.cli.syphon.syphon_screens import SyphonJsonLines, SyphonLines, alert_line
 from twinbus.syphon import Alert, Progress
-from twinbus.syphon.depth_watch import BacklogSnapshot
+from twinbus.syphon.peeking.depth_watch import BacklogSnapshot
 from twinbus.syphon.progress import DestinationProgress
 
 

@@ -14,7 +14,7 @@ from azure.servicebus.management._generated.models import QueueDescription
 from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.setup.administration import admin_failure, detection_of
 from twinbus.client.setup.preparation import Detection
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 
 
 class Answer:

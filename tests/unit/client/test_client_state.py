@@ -13,10 +13,10 @@ from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabili
 from twinbus.client.reporting.status import EntityState, Phase
 from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
-from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import FailoverForced, SendFailed
 from twinbus.pairing.failover import FailedOver
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.error_class import ErrorClass
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 KEY = "SharedAccessKeyName=app;SharedAccessKey=a2V5"
 PRIMARY = Namespace.from_connection_string(f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}")

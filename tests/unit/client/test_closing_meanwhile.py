@@ -12,8 +12,8 @@ from azure.servicebus.aio import ServiceBusClient
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.client.core.asks import Answer, Woke
-from twinbus.client.core.send_request import SendRequest
+from twinbus.client.flows.asks import Answer, Woke
+from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.sdk.failures import LinkFailed
 
 PRIMARY, SECONDARY = (

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 
 from twinbus.client.aio.drive import run as run_async
-from twinbus.client.core.asks import Answer, Ask, Flow, Sleep, Woke
+from twinbus.client.flows.asks import Answer, Ask, Flow, Sleep, Woke
 from twinbus.client.sync.drive import run
 
 AWAKE = Woke(1.0, 0.5)

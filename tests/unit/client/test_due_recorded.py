@@ -7,11 +7,11 @@ from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.client.core.send_request import SendRequest
+from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.client.sdk.messages import due_times, prepare
 from twinbus.ledger import Kind, Ledger, LedgerReader
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AT_MS = round(AT.timestamp() * 1000)

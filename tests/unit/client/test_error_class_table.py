@@ -16,15 +16,15 @@ from azure.servicebus.exceptions import (
 )
 from scripted_bus import OK, Reply, ScriptedBus
 
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.types import Symbol
-from twinbus.client.core.asks import ToBacklog
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.types import Symbol
+from twinbus.client.flows.asks import ToBacklog
 from twinbus.client.sdk.failures import describe, no_answer
-from twinbus.pairing.error_class import ErrorClass, SendKind, classifier_for, classify
-from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import ErrorClass, SendKind, classifier_for, classify
+from twinbus.pairing.sending.failure import Failure
+from twinbus.pairing.sending.receipt import NamespaceSide
 from twinbus.transport.failures import failure_of
 
 

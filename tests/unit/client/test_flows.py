@@ -7,17 +7,17 @@ from itertools import repeat
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.core.asks import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
 from twinbus.client.core.probes import ping
+from twinbus.client.flows.asks import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
 from twinbus.errors import SendError
-from twinbus.pairing.error_class import ErrorClass, documented
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.failover import FailedOver, Healthy, Suspect
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide, receipt_of
-from twinbus.pairing.retry import longest_s
-from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import ErrorClass, documented
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, receipt_of
+from twinbus.pairing.sending.retry import longest_s
 
 Kind = FailureKind
 AT_ONCE = Rules(failover_interval_s=0, ping_interval_s=60, probe="ping")

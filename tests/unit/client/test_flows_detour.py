@@ -7,12 +7,12 @@ from itertools import cycle
 import pytest
 from scripted_bus import BUSY, NO_TURN, OK, REFUSED, SILENT, ScriptedBus, fails
 
-from twinbus.client.core.asks import Sleep, ToBacklog
+from twinbus.client.flows.asks import Sleep, ToBacklog
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
-from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import NamespaceSide
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 Kind = FailureKind
 RULES = Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=60)

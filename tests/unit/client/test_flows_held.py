@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from scripted_bus import OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.core.asks import ToPrimary, WaitTurn
+from twinbus.client.flows.asks import ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
-from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 HOLD = Rules(
     failover_interval_s=60,

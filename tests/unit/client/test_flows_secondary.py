@@ -8,14 +8,14 @@ from itertools import pairwise
 import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.core.asks import OpenBacklog, ToBacklog
-from twinbus.client.core.flows import DOUBTS_MAX
 from twinbus.client.core.probes import try_secondary
+from twinbus.client.flows.asks import OpenBacklog, ToBacklog
+from twinbus.client.flows.flows import DOUBTS_MAX
 from twinbus.errors import BothNamespacesUnavailable, NotSent
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import NamespaceSide
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 Kind = FailureKind
 RULES = Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=60)

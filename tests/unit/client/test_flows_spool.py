@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from scripted_bus import BUSY, NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
 
-from twinbus.client.core.asks import OpenBacklog, Sleep, ToBacklog, ToSpool, WaitTurn
+from twinbus.client.flows.asks import OpenBacklog, Sleep, ToBacklog, ToSpool, WaitTurn
 from twinbus.errors import BothNamespacesUnavailable
-from twinbus.pairing.failure import FailureKind as Kind
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import FailureKind as Kind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 RULES = Rules(failover_interval_s=0, attempts=1, attempt_s=5, has_spool=True)
 FULL = fails(Kind.FULL, "the spool /spool/1 is full")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Reply, ScriptedBus, fails
 
-from twinbus.client.core.asks import Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.asks import Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
 from twinbus.pairing.failover import FailedOver, Healthy
-from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, receipt_of
 
 Kind = FailureKind
 PING_S = 60.0

@@ -19,7 +19,8 @@ from fake_span import FakeSpan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message.sections import (
     PropertyField,
     read_annotation,
     read_application_properties,
@@ -27,7 +28,6 @@ from twinbus.amqp.sections import (
     read_property,
     walk,
 )
-from twinbus.amqp.types import Timestamp
 from twinbus.client.sdk.messages import (
     PairedMessageBatch,
     Prepared,
@@ -40,8 +40,8 @@ from twinbus.client.sdk.messages import (
     prepare_light,
     reserved_names,
 )
-from twinbus.pairing.encoded_messages import size_alone
-from twinbus.pairing.envelope import RESERVED_NAMES, address
+from twinbus.pairing.backlog.envelope import RESERVED_NAMES, address
+from twinbus.pairing.sending.encoded_messages import size_alone
 
 LIMIT = 256 * 1024
 

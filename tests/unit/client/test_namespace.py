@@ -14,7 +14,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
 from twinbus.plain_text import without_keys
 from twinbus.transport.dial import JWT, SAS_TOKEN
-from twinbus.transport.http_tunnel import HttpProxy
+from twinbus.transport.network.http_tunnel import HttpProxy
 
 KEY = AzureNamedKeyCredential("sender", "c2VjcmV0")
 SIGNATURE = "SharedAccessSignature sr=sb%3a%2f%2fx&sig=s3cr3t%3d&se=4102444800&skn=sender"

@@ -9,7 +9,7 @@ from sample_status import STATUS
 
 from twinbus.client.reporting.metrics import METRICS
 from twinbus.client.reporting.order_status import FENCES_SHOWN, OrderStatus, order_status
-from twinbus.pairing.ordering import Came, Fences, key_of
+from twinbus.pairing.backlog.ordering import Came, Fences, key_of
 
 
 def path_of(queue: int) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.client.core.asks import (
+from twinbus.amqp.message.sections import PropertyField, encode_message
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     EncodeBatches,
@@ -21,18 +21,18 @@ from twinbus.client.core.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.core.flows import SendFlow
-from twinbus.client.core.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
+from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
 from twinbus.errors import BothNamespacesUnavailable, NotSent
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.backlog.ordering import Came, key_of, mark_of, queue_for
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.effects import ReportEvent, Rouse
-from twinbus.pairing.envelope import address
 from twinbus.pairing.events import FailoverForced, LinkOpened, MarkedHealthy
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
 DOWN = Failure(FailureKind.DISABLED, "switched off")
 UNREACHABLE = Failure(FailureKind.UNREACHABLE, "refused", is_connection=True)

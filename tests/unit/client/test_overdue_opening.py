@@ -20,7 +20,7 @@ from twinbus.client.sdk.internals.connections import LinkConnection
 from twinbus.client.sdk.watchdog import GRACE_S, Watchdog
 from twinbus.client.sync import links
 from twinbus.client.sync.links import _open_within
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 WAIT_S = 60
 

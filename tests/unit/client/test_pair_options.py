@@ -19,8 +19,8 @@ from twinbus.client.options import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.errors import OptionsError
-from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import ErrorClass
 from twinbus.units import exact_duration
 
 SECONDARY = Namespace.from_connection_string(

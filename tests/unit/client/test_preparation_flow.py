@@ -29,7 +29,7 @@ from twinbus.client.setup.preparation import (
 )
 from twinbus.client.setup.queue_settings import LONG_S, SIZE_MB, BacklogQueueSettings
 from twinbus.errors import PairingError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 Kind = FailureKind
 PLAN = Plan(

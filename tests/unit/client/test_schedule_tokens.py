@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.client.core.schedule_tokens import BacklogToken, check_cancellable, numbers_of, tokens_for
+from twinbus.client.flows.schedule_tokens import BacklogToken, check_cancellable, numbers_of, tokens_for
 from twinbus.errors import ScheduledInBacklog
 
 

@@ -32,7 +32,7 @@ from azure.servicebus.exceptions import (
 
 from twinbus.client.credentials import NoToken
 from twinbus.client.sdk.failures import describe, failed_to_write, no_answer, one_line, overdue
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 
 
 def http(status: int) -> HttpResponseError:

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import pytest
 from fake_link import FakeLink, rejected
 
-from twinbus.amqp.outcomes import RELEASED, Received
+from twinbus.amqp.codec.outcomes import RELEASED, Received
 from twinbus.client.native.window import WINDOW_BYTES_MAX, PendingTransfer, SendWindow
 from twinbus.errors import ConditionError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 ATTEMPT_S = 5.0
 

@@ -11,19 +11,20 @@ import pytest
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.client.aio.shell import PairShell as TaskShell
-from twinbus.client.core import answers, ordered_sends
-from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
-from twinbus.client.core.ordered_sends import sending_of
-from twinbus.client.core.send_record import Sendable
+from twinbus.client.core import answers
+from twinbus.client.flows import ordered_sends
+from twinbus.client.flows.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
+from twinbus.client.flows.ordered_sends import sending_of
+from twinbus.client.flows.send_record import Sendable
 from twinbus.client.sync.shell import PairShell as ThreadShell
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.backlog.ordering import Came, key_of, mark_of, queue_for
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.effects import Rouse
-from twinbus.pairing.envelope import address
-from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")

@@ -26,7 +26,8 @@ while True:
 
 ENDS_WITHOUT_CLOSING = """
 import sys
-from twinbus.ledger import Event, Kind, Ledger, writer
+from twinbus.ledger import Event, Kind, Ledger
+from twinbus.ledger.writing import writer
 
 writer.EXIT_S_MAX = 60.0
 Ledger.at(sys.argv[1]).record(Event(Kind.ACCEPTED, "orders", message_ids=("1",)))

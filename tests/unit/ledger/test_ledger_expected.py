@@ -10,8 +10,8 @@ import pytest
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, verify
-from twinbus.ledger.expected import EXPECTED_FILE, ExpectedWriter, absent, expect_present, load_expected
-from twinbus.ledger.pruning import PrunedProcess
+from twinbus.ledger.upkeep.expected import EXPECTED_FILE, ExpectedWriter, absent, expect_present, load_expected
+from twinbus.ledger.upkeep.pruning import PrunedProcess
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
 

@@ -9,7 +9,7 @@ import pytest
 
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerTail, stats, verify
-from twinbus.ledger.segment_files import segments_in
+from twinbus.ledger.reading.segment_files import segments_in
 from twinbus.spark.compaction.compaction import compact_ledger, find_new_chunks, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
 
@@ -94,7 +94,7 @@ def test_where_there_is_no_ledger_that_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_new_is_named_by_its_path_below_the_ledger(tmp_path: Path) -> None:
-    from twinbus.ledger.segment_files import segments_and_held
+    from twinbus.ledger.reading.segment_files import segments_and_held
     from twinbus.spark.compaction.manifest import Manifest
 
     write_ledger(tmp_path / "web", "one")

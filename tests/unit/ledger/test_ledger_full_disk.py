@@ -12,7 +12,7 @@ import pytest
 from ledger_disks import RefusingDisk, SmallDisk
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, verify
-from twinbus.ledger.verify import ProcessCoverage
+from twinbus.ledger.reading.verify import ProcessCoverage
 
 ROOM = 20_000
 

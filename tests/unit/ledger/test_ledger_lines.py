@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from twinbus.amqp.types import Long, Symbol
+from twinbus.amqp.codec.types import Long, Symbol
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, EVENT_BYTES_MAX, REASON_LENGTH_MAX, Flaw, LineWriter, read_line
 from twinbus.ledger.schema import (

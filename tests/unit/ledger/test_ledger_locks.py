@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from twinbus.ledger import Event, Kind, Ledger, verify
-from twinbus.ledger.segment import Disk
-from twinbus.ledger.segment_files import lock_of, segments_in
+from twinbus.ledger.reading.segment_files import lock_of, segments_in
+from twinbus.ledger.writing.segment import Disk
 
 
 def test_nobody_sees_a_segment_before_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

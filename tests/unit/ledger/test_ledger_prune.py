@@ -16,10 +16,11 @@ from ledger_ends import let_go
 
 from twinbus.cli.main import run
 from twinbus.errors import OptionsError, StoreError
-from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, segment_files, verify
-from twinbus.ledger import pruning as notes
-from twinbus.ledger.pruning import Candidate, plan, prune
-from twinbus.ledger.segment_files import segments_in
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, verify
+from twinbus.ledger.reading import segment_files
+from twinbus.ledger.reading.segment_files import segments_in
+from twinbus.ledger.upkeep import pruning as notes
+from twinbus.ledger.upkeep.pruning import Candidate, plan, prune
 from twinbus.spark.compaction.compaction import FOLDER, compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.storage import open_folder
@@ -223,7 +224,7 @@ def die_at(directory: Path, chosen: list[Candidate], step: int) -> None:
 PRUNES = """
 import sys, time
 from pathlib import Path
-from twinbus.ledger.pruning import plan, prune
+from twinbus.ledger.upkeep.pruning import plan, prune
 
 directory = Path(sys.argv[1])
 chosen = plan(directory, directory / "compacted", bytes_max=0).chosen

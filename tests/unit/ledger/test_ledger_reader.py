@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, LedgerTail, Problem, Record, stats, verify
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, LineWriter
-from twinbus.ledger.reader import RecordNumbers
-from twinbus.ledger.verify import coverage_of
+from twinbus.ledger.reading.reader import RecordNumbers
+from twinbus.ledger.reading.verify import coverage_of
 
 
 def lines(process: str, numbers: range, kind: str = Kind.ACCEPTED) -> list[bytes]:

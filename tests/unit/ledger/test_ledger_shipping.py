@@ -21,13 +21,13 @@ from object_store import new_place
 from twinbus.cli.main import run as run_command
 from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
-from twinbus.ledger.expected import expect_present
-from twinbus.ledger.reader import LedgerReader
-from twinbus.ledger.segment_files import find_segments, segments_in
-from twinbus.ledger.shipping import SHIPPED_FILE, Shipper
-from twinbus.ledger.stats import stats
-from twinbus.ledger.tail import LedgerTail
-from twinbus.ledger.verify import verify
+from twinbus.ledger.reading.reader import LedgerReader
+from twinbus.ledger.reading.segment_files import find_segments, segments_in
+from twinbus.ledger.reading.stats import stats
+from twinbus.ledger.reading.tail import LedgerTail
+from twinbus.ledger.reading.verify import verify
+from twinbus.ledger.upkeep.expected import expect_present
+from twinbus.ledger.upkeep.shipping import SHIPPED_FILE, Shipper
 from twinbus.storage import open_folder
 from twinbus.storage.url_folder import UrlFolder
 

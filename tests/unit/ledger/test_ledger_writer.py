@@ -16,8 +16,8 @@ from ledger_disks import HangingDisk, RefusingDisk
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
-from twinbus.ledger.segment import Disk
-from twinbus.ledger.segment_files import segments_in
+from twinbus.ledger.reading.segment_files import segments_in
+from twinbus.ledger.writing.segment import Disk
 
 
 def read(directory: Path) -> list[Record]:

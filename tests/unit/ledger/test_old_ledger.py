@@ -8,7 +8,7 @@ from zlib import crc32
 from version_0_1 import FOLDER, INVOICES, copied
 
 from twinbus.ledger.kinds import Kind
-from twinbus.ledger.reader import LedgerReader
+from twinbus.ledger.reading.reader import LedgerReader
 
 LEDGER = FOLDER / "ledger"
 

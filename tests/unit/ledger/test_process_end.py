@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from ledger_ends import let_go
 
-from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, liveness, process_end, verify
-from twinbus.ledger.liveness import NOTED, WRITING, LivenessMark, read_liveness
-from twinbus.ledger.process_end import FOREVER_MS
-from twinbus.ledger.segment_files import segments_in
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, verify
+from twinbus.ledger.reading import process_end
+from twinbus.ledger.reading.process_end import FOREVER_MS
+from twinbus.ledger.reading.segment_files import segments_in
+from twinbus.ledger.writing import liveness
+from twinbus.ledger.writing.liveness import NOTED, WRITING, LivenessMark, read_liveness
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import StoreCoverage, find_coverage
 

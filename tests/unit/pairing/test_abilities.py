@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twinbus.pairing.abilities import PATHS_MAX, Abilities, Ability, verdict
 from twinbus.pairing.effects import ReportEvent
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 INTERNAL = Failure(FailureKind.INTERNAL, "no", "amqp:internal-error")
 LOST = Failure(FailureKind.UNREACHABLE, "refused", is_connection=True)

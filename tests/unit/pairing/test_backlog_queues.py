@@ -9,7 +9,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of, is_backlog_path
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of, is_backlog_path
 
 
 def test_a_backlog_queue_is_named_after_its_primary() -> None:

@@ -11,10 +11,17 @@ from azure.servicebus._pyamqp.message import BatchMessage, Properties
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.errors import TooLargeForDetour
-from twinbus.pairing.encoded_messages import BATCH_MESSAGES_MAX, Stamp, pack, size_alone, size_in_batch, stamp_of
-from twinbus.pairing.envelope import address
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.sending.encoded_messages import (
+    BATCH_MESSAGES_MAX,
+    Stamp,
+    pack,
+    size_alone,
+    size_in_batch,
+    stamp_of,
+)
 
 
 def message(

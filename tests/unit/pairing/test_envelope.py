@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Float32, Int, Long, Symbol, Timestamp, UInt, ULong, UShort
+from twinbus.amqp.message.sections import (
     Header,
     PropertyField,
     delivery_form,
@@ -25,9 +26,8 @@ from twinbus.amqp.sections import (
     rewrite,
     walk,
 )
-from twinbus.amqp.types import Float32, Int, Long, Symbol, Timestamp, UInt, ULong, UShort
 from twinbus.errors import DecodeError, EnvelopeError, ReservedProperty
-from twinbus.pairing.envelope import (
+from twinbus.pairing.backlog.envelope import (
     RESERVED_NAMES,
     SCHEDULE_ANNOTATION,
     Aliases,

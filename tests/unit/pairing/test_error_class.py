@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from twinbus.errors import OptionsError
-from twinbus.pairing.error_class import ErrorClass, SendKind, classifier_for, classify, documented
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import ErrorClass, SendKind, classifier_for, classify, documented
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 # "still down", "queue leaves rotation" and "down, report" are *down* for each role; "refused for good" is *raise*.
 TABLE = """

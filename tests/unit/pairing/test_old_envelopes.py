@@ -8,9 +8,9 @@ import pytest
 from envelope_0_1 import read_envelope
 from version_0_1 import INVOICES, backlog_message
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.pairing.envelope import SCHEDULE_ANNOTATION, address, open_envelope, read_aliases
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
+from twinbus.pairing.backlog.envelope import SCHEDULE_ANNOTATION, address, open_envelope, read_aliases
 
 LATER_MS = round(datetime(2099, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC).timestamp() * 1000)
 DAY_MS = 86_400_000

@@ -8,13 +8,13 @@ import pytest
 
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, Rouse, StopPings, WakeMe
 from twinbus.pairing.entity import Entity, name_of
-from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, PingFailed, PingSucceeded, SendSucceeded
 from twinbus.pairing.failover import FailedOver, Healthy, Suspect
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.error_class import ErrorClass
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 REFUSED = Failure(FailureKind.UNREACHABLE, "connection refused")
 FULL = Failure(FailureKind.FULL, "5 GB are used")

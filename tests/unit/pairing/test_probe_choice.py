@@ -7,13 +7,13 @@ from typing import Literal
 import pytest
 from scripted_bus import OK, REFUSED, ScriptedBus
 
-from twinbus.client.core.asks import Probe
+from twinbus.client.flows.asks import Probe
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.sdk.internals.connections import _offered
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 SECONDARY = Namespace.from_connection_string("Endpoint=sb://b.example;SharedAccessKeyName=k;SharedAccessKey=a2V5")
 

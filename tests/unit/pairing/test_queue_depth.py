@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pairing.queue_depth import BYTES_MAX, MESSAGES_MAX, PAGE_MAX, PEEKS_MAX, Depth, Peeked, measure
+from twinbus.pairing.backlog.queue_depth import BYTES_MAX, MESSAGES_MAX, PAGE_MAX, PEEKS_MAX, Depth, Peeked, measure
 
 KB = 1024
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.retry import Tries, backoff_s, longest_s
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.retry import Tries, backoff_s, longest_s
 
 RULES = Rules(attempts=3, attempt_s=5, backoff_min_s=0.2, backoff_max_s=2)
 REFUSED = Failure(FailureKind.UNREACHABLE, "refused")

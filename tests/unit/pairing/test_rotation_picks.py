@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.backlog.rotation import Rotation
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 FULL = Failure(FailureKind.FULL, "5 GB are used")
 REFUSED = Failure(FailureKind.UNREACHABLE, "connection refused")

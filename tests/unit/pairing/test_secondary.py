@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
-from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import (
@@ -17,6 +16,7 @@ from twinbus.pairing.secondary import (
     Waiter,
     is_about_the_secondary,
 )
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 Kind = FailureKind
 REFUSED = Failure(Kind.UNREACHABLE, "connection refused", is_connection=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 

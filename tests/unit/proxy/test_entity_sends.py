@@ -6,14 +6,14 @@ import pytest
 from entity_sends_scene import EntityScene
 from fake_link import rejected
 
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.message.sections import encode_message
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused
-from twinbus.client.core.asks import Ask, EncodeBatches, Failed, Sleep, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.asks import Ask, EncodeBatches, Failed, Sleep, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import ConditionError
 from twinbus.pairing.entity import NOT_PLAIN
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, SendFailed
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 DOWN = Failure(FailureKind.UNREACHABLE, "connection refused")
 REFUSED = Refused(ConditionError("com.microsoft:timeout", "because"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinbus.errors import ArgumentError
-from twinbus.proxy.admin_documents import (
+from twinbus.proxy.administration.admin_documents import (
     ForwardTarget,
     Hosts,
     RequestDocument,
@@ -14,7 +14,7 @@ from twinbus.proxy.admin_documents import (
     keys_in,
     primary_path,
 )
-from twinbus.proxy.atom_places import HIDDEN_KEY, Address
+from twinbus.proxy.administration.atom_places import HIDDEN_KEY, Address
 
 ATOM = "http://www.w3.org/2005/Atom"
 SB = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

@@ -16,9 +16,9 @@ from twinbus.errors import (
     ServerBusy,
     TooLargeForDetour,
 )
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt, with_receipt
-from twinbus.proxy.refusals import not_stored, partly_stored
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, attach_receipt, with_receipt
+from twinbus.proxy.sending.refusals import not_stored, partly_stored
 
 IDS = ("a", "b", "c")
 

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.codec.outcomes import ACCEPTED, Accepted, Error, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Long, Symbol
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.encoding import Array
 from twinbus.amqp.events import (
     AttachRequested,
     CreditChanged,
@@ -22,13 +25,10 @@ from twinbus.amqp.events import (
     Event,
     TransferArrived,
 )
-from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Modified, Outcome, Rejected, TransactionalState
-from twinbus.amqp.performatives import Source
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl, ServerSasl
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ranges
-from twinbus.amqp.types import Long, Symbol
 from twinbus.broker.links.attach import LOCKED_UNTIL, SESSION_FILTER
 from twinbus.broker.links.backend import EncodedDelivery, PeerLink, ReadTransfer, ReceiverNotice
 from twinbus.broker.links.outcomes import outcome_of, settling_outcome
@@ -48,13 +48,13 @@ from twinbus.broker.operations import (
     Settled,
     SettlementOutcome,
 )
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.proxy.relay import Relay
-from twinbus.proxy.transactions import TransactionRelay
-from twinbus.proxy.upstream_port import ReceiverTerms, UpstreamTransaction
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.proxy.relay.relay import Relay
+from twinbus.proxy.relay.transactions import TransactionRelay
+from twinbus.proxy.relay.upstream_port import ReceiverTerms, UpstreamTransaction
 from twinbus.transport.failures import failure_of
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.requests import read_response
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.requests import read_response
 
 NOW_MS = 1_700_000_000_000
 LINK = PeerLink(7, "mine", None, {Symbol("color"): "red"})
@@ -673,7 +673,7 @@ def test_the_primary_is_read_again_when_the_receiver_that_was_not_read_is_gone(
 def test_a_primary_that_sends_without_end_what_nobody_asked_for_loses_the_link(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.proxy.relay.UNASKED_MAX", 5)
+    monkeypatch.setattr("twinbus.proxy.relay.relay.UNASKED_MAX", 5)
     application.relay.grant_credit(1, 2, False, NOW_MS)
     for number in range(2 + 5):
         application.primary.deliver(b"%d" % number, b"%d" % number)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp.encoding import Array
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.message.sections import encode_message
 from twinbus.broker.links.request_messages import Request, failure_response, management_response
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, SettlementOutcome
 from twinbus.errors import LockLost
-from twinbus.proxy import requested_messages
-from twinbus.proxy.requested_messages import RequestedMessages
+from twinbus.proxy.relay import requested_messages
+from twinbus.proxy.relay.requested_messages import RequestedMessages
 
 TOKENS = [uuid.UUID(int=number) for number in range(1, 5)]
 ON_LINK = uuid.UUID(int=77)

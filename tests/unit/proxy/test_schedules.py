@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from proxied import encoded
 
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import Array
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import UInt
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.codec.types import UInt
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import read_arrival
-from twinbus.client.core.schedule_tokens import tokens_for
+from twinbus.client.flows.schedule_tokens import tokens_for
 from twinbus.errors import AmqpError, ArgumentError
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
-from twinbus.proxy.schedules import read_schedule, refused_cancellation, scheduled_response, sequences_in
-from twinbus.transport.requests import Response, read_response
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
+from twinbus.proxy.sending.schedules import read_schedule, refused_cancellation, scheduled_response, sequences_in
+from twinbus.transport.links.requests import Response, read_response
 
 
 def request(operation: str, body: Any, **properties: Any) -> Request:

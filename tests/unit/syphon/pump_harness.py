@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
-from twinbus.amqp.sections import Header, PropertyField
 from twinbus.amqp.serial import SERIAL_MASK
-from twinbus.amqp.types import Long, Timestamp
-from twinbus.pairing.encoded_messages import BATCH_FORMAT
-from twinbus.pairing.envelope import address
-from twinbus.syphon.effects import (
+from twinbus.pairing.backlog.envelope import address
+from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pump.effects import (
     Alert,
     GrantCredit,
     PeekQueue,
@@ -24,8 +25,7 @@ from twinbus.syphon.effects import (
     SettleDeliveries,
     carry_out,
 )
-from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pump import Pump
+from twinbus.syphon.pump.pump import Pump
 from twinbus.transport.failures import failure_of
 
 START_MS = 1_800_000_000_000

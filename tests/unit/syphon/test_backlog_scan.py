@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon import backlog_scan
-from twinbus.syphon.backlog_scan import EntityCheck, check_entities
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.peeking import backlog_scan
+from twinbus.syphon.peeking.backlog_scan import EntityCheck, check_entities
 from twinbus.transport.dial import CbsToken, Dial
 from twinbus.transport.failures import ConnectionFailed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Value
-from twinbus.pairing.encoded_messages import encode_batch, stamp_of
+from twinbus.amqp.codec.types import Value
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
+from twinbus.pairing.sending.encoded_messages import encode_batch, stamp_of
 
 KEY = "x-opt-partition-key"
 

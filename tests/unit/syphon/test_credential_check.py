@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.syphon.secondary_connection import CredentialCheck
 
 NO_RIGHT = Failure(FailureKind.UNAUTHORISED, "Listen claim is required", "amqp:unauthorized-access")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.serial import SERIAL_MASK
-from twinbus.syphon.backlog_queue import delivery_ranges, unwrap_delivery_id
+from twinbus.syphon.pump.backlog_queue import delivery_ranges, unwrap_delivery_id
 
 NEAR_THE_TURN = st.integers(2**32 - 30, 2**32 + 30)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.queue_depth import Depth
-from twinbus.syphon import depth_watch as backlog_look
-from twinbus.syphon.depth_watch import PEEK_EVERY_MS, BacklogSnapshot, BacklogWatch, is_due, summarize
+from twinbus.pairing.backlog.queue_depth import Depth
+from twinbus.syphon.peeking import depth_watch as backlog_look
+from twinbus.syphon.peeking.depth_watch import PEEK_EVERY_MS, BacklogSnapshot, BacklogWatch, is_due, summarize
 
 NOW_MS = 1_700_000_000_000
 NOW_S = NOW_MS / 1000

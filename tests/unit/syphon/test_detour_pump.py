@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from pump_harness import PumpHarness, backlogged, id_of, plain, with_ttl
 from seeds import examples
 
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.types import Timestamp
-from twinbus.pairing.envelope import SCHEDULE_ANNOTATION, open_envelope, read_aliases
-from twinbus.syphon import dead_letter_reasons as reasons
-from twinbus.syphon.detour_pump import DetourPump
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.pairing.backlog.envelope import SCHEDULE_ANNOTATION, open_envelope, read_aliases
 from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pump import dead_letter_reasons as reasons
+from twinbus.syphon.pump.detour_pump import DetourPump
 from twinbus.transport.failures import unreachable
 
 DOWN = Error("amqp:internal-error", "out of order")

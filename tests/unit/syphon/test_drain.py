@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pump_harness import PumpHarness, id_of
 from seeds import examples
 
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.transport.failures import unreachable
 
 PATHS = ["a", "b", "c"]

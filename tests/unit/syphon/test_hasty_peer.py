@@ -13,7 +13,7 @@ from twinbus.amqp.sasl import ANONYMOUS, ServerSasl
 from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.client.namespace import Namespace
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.peek import peek
+from twinbus.transport.links.peek import peek
 
 WAIT_S = 60
 

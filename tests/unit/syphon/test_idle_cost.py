@@ -13,10 +13,10 @@ from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.core.commands import CreateQueue
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.broker.ops.meter import Metered
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.syphon.effects import Effect, GrantCredit, SettleDeliveries
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pump import Pump
+from twinbus.syphon.pump.effects import Effect, GrantCredit, SettleDeliveries
+from twinbus.syphon.pump.pump import Pump
 
 QUEUES = 10
 HOUR_MS = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ordered_backlog import BUSY, LOCK_MS, REFUSED, OrderedPumpHarness, name_of
 
-from twinbus.amqp.outcomes import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.codec.outcomes import ACCEPTED, Outcome, Rejected
 
 
 def ids(*numbers: int) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from twinbus.syphon.depth_watch import OUTAGE_QUIET_MS, BacklogSnapshot, OutageWatch
+from twinbus.syphon.peeking.depth_watch import OUTAGE_QUIET_MS, BacklogSnapshot, OutageWatch
 from twinbus.syphon.progress import SyphonCounts
 
 EMPTY = BacklogSnapshot(at=0.0, waiting_messages=0, waiting_at_least=0, unread_queues=0, oldest_age_s=None)

@@ -9,7 +9,7 @@ from pump_harness import START_MS, PumpHarness, backlogged, delivered
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import NAMED_MAX, RunState, UnlistedEntities
+from twinbus.syphon.pump.pace import NAMED_MAX, RunState, UnlistedEntities
 
 
 def test_a_cap_on_the_rate_is_kept() -> None:

@@ -12,7 +12,7 @@ from pump_harness import START_MS, PumpHarness
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import KEEP, Pace, PaceChange, RunState
+from twinbus.syphon.pump.pace import KEEP, Pace, PaceChange, RunState
 
 
 def filled(*entities: str, count: int = 1_000, **options: Any) -> PumpHarness:

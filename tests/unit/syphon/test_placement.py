@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ordered_backlog import OrderedPumpHarness
 
-from twinbus.pairing.ordering import key_of, queue_for
-from twinbus.syphon.effects import Alert
-from twinbus.syphon.placement import PARTITION_FROM, order_problem
+from twinbus.pairing.backlog.ordering import key_of, queue_for
+from twinbus.syphon.pump.effects import Alert
+from twinbus.syphon.pump.placement import PARTITION_FROM, order_problem
 
 QUEUES = (0, 1)
 

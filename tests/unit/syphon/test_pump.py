@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from pump_harness import START_MS, PumpHarness, backlogged, header_ttl, id_of, plain, with_ttl
 from seeds import examples
 
-from twinbus.amqp import sections
-from twinbus.amqp.outcomes import ACCEPTED, Error
-from twinbus.amqp.types import Int, Timestamp
-from twinbus.pairing.encoded_messages import BATCH_FORMAT
-from twinbus.syphon import dead_letter_reasons as reasons
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
+from twinbus.amqp.codec.types import Int, Timestamp
+from twinbus.amqp.message import sections
+from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
+from twinbus.syphon.pump import dead_letter_reasons as reasons
 from twinbus.transport.failures import failure_of, unreachable
 
 DOWN = Error("amqp:internal-error", "out of order")
@@ -37,7 +37,7 @@ def test_messages_for_one_destination_travel_in_one_batch_and_are_completed_in_o
 
 
 def test_no_batch_has_more_messages_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.syphon.batch_sender.BATCH_MESSAGES_MAX", 20)
+    monkeypatch.setattr("twinbus.syphon.pump.batch_sender.BATCH_MESSAGES_MAX", 20)
     harness = PumpHarness()
     for number in range(50):
         harness.put("orders", f"m{number}")

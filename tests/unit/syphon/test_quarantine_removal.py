@@ -8,13 +8,13 @@ from typing import cast
 
 from pump_harness import START_MS, backlogged, delivered, transfer
 
-from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.codec.outcomes import Outcome
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.ledger.kinds import Kind
 from twinbus.syphon.ledger_events import QuarantineEventLog
 from twinbus.syphon.quarantine import QuarantineRemoval, QuarantineResult
 from twinbus.transport.connection import NamespaceConnection
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 MESSAGES = [delivered(backlogged("orders", f"m{number}"), number, START_MS, START_MS) for number in range(1, 4)]
 

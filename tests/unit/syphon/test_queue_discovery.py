@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon.queue_discovery import classify_queues, is_permanent
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.peeking.queue_discovery import classify_queues, is_permanent
 
 NOT_FOUND = Failure(FailureKind.NOT_FOUND, "no such queue")
 REFUSED = Failure(FailureKind.UNAUTHORISED, "no right")

@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seeds import examples
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Int, Long, Symbol, Timestamp
+from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.delivery_format import encode_delivery
 from twinbus.broker.store.api import MessageRow
 from twinbus.errors import DecodeError, EnvelopeError
-from twinbus.pairing.envelope import address, open_envelope, read_aliases
-from twinbus.syphon.backlog_message import read_envelope
+from twinbus.pairing.backlog.envelope import address, open_envelope, read_aliases
+from twinbus.syphon.pump.backlog_message import read_envelope
 
 TEXT = st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.one_of(

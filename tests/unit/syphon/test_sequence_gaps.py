@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from twinbus.pairing.envelope import Aliases
-from twinbus.pairing.ordering import key_of
-from twinbus.syphon.backlog_message import HeldMessage, LockBatch, OrderPosition
-from twinbus.syphon.backlog_queue import BacklogQueue
+from twinbus.pairing.backlog.envelope import Aliases
+from twinbus.pairing.backlog.ordering import key_of
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.sequence_gaps import OrderDecision, SequenceTracker
+from twinbus.syphon.pump.backlog_message import HeldMessage, LockBatch, OrderPosition
+from twinbus.syphon.pump.backlog_queue import BacklogQueue
+from twinbus.syphon.pump.sequence_gaps import OrderDecision, SequenceTracker
 
 QUEUE = BacklogQueue(0, "q/0", SyphonOptions())
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pump_harness import START_MS, PumpHarness, backlogged, delivered, header_ttl, with_ttl
 
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.types import Symbol, Timestamp
-from twinbus.transport.annotations import enqueued_ms, locked_until_ms
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Symbol, Timestamp
+from twinbus.amqp.message import sections
+from twinbus.transport.links.annotations import enqueued_ms, locked_until_ms
 
 NAMES = "x-opt-enqueued-time", "x-opt-locked-until"
 SINCE_MS, UNTIL_MS = START_MS - 5_000, START_MS + 60_000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from twinbus.cli.commands.syphon import options_of
+from twinbus.cli.syphon.syphon import options_of
 from twinbus.client.namespace import Namespace
 from twinbus.spark.access import Access
 from twinbus.spark.drain.options import DrainOptions

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from twinbus import control_client
+from twinbus.control import control_client
+from twinbus.control.local_register import Registration
 from twinbus.errors import OptionsError, TwinbusError
-from twinbus.local_register import Registration
 from twinbus.syphon import control
 from twinbus.syphon.control import KEEP, PaceChange, RunningSyphon, SyphonFacts, running_syphons
 from twinbus.syphon.control_socket import SyphonControls, make_syphon_handler

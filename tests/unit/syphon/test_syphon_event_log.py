@@ -9,15 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pump_harness import START_MS, PumpHarness, plain, with_ttl
 
-from twinbus.amqp import sections
-from twinbus.amqp.outcomes import ACCEPTED, Error
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Long, ULong, text_of
+from twinbus.amqp.codec.outcomes import ACCEPTED, Error
+from twinbus.amqp.codec.types import Long, ULong, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Event
 from twinbus.syphon.ledger_events import SyphonEventLog, _message_id
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pump import Pump
+from twinbus.syphon.pump.pump import Pump
 
 
 class RecordedEvents:

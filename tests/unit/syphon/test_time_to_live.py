@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pump_harness import START_MS, PumpHarness, header_ttl, with_ttl
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Timestamp
-from twinbus.syphon import dead_letter_reasons as reasons
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
+from twinbus.syphon.pump import dead_letter_reasons as reasons
 
 SCHEDULE = "x-opt-scheduled-enqueue-time"
 DAY_MS = 86_400_000

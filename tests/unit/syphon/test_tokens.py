@@ -7,9 +7,9 @@ import gc
 
 import pytest
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
 from twinbus.transport.dial import CbsToken, Dial
-from twinbus.transport.requests import Response
+from twinbus.transport.links.requests import Response
 from twinbus.transport.tokens import TokenRenewer
 
 NEVER = 4e9

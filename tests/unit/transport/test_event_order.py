@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import AttachRequested, Event, TransferArrived
-from twinbus.amqp.outcomes import Error
 from twinbus.amqp.sasl import ServerSasl
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import CbsToken, Dial
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 NOW_MS = 1_700_000_000_000
 

@@ -23,8 +23,8 @@ from twinbus.broker.admin.fields import (
 from twinbus.broker.admin.rule_documents import rule_description
 from twinbus.broker.admin.xml_text import ATOM, INSTANCE, SERVICE_BUS, document, plain, tag
 from twinbus.broker.core.replies import QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import AuthorizationRule, QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.units import utc_time_ms
 
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from twinbus.broker.admin.fields import FIELDS, SUBSCRIPTION_FIELDS, TOPIC_FIELDS, SettingElement, value_text
 from twinbus.broker.admin.rule_documents import CORRELATION_FIELDS
 from twinbus.broker.core.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic, Creation
-from twinbus.broker.entities.rules import (
+from twinbus.broker.entities.settings import QueueSettings, Settings, TopicSettings
+from twinbus.broker.entities.topics.rules import (
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -25,7 +26,6 @@ from twinbus.broker.entities.rules import (
     TrueFilter,
     TypedValue,
 )
-from twinbus.broker.entities.settings import QueueSettings, Settings, TopicSettings
 from twinbus.broker.filters.actions import compile_action
 from twinbus.broker.filters.compiler import compile_filter
 from twinbus.broker.filters.rule_errors import SqlError

@@ -47,8 +47,8 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.replies import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.broker.data_directory import new_key
-from twinbus.broker.entities.rules import DEFAULT_RULE
 from twinbus.broker.entities.settings import QueueSettings, check_entity_path, check_part_name
+from twinbus.broker.entities.topics.rules import DEFAULT_RULE
 from twinbus.broker.operations import Done
 from twinbus.errors import ArgumentError, OptionsError
 

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 from twinbus.broker.admin.fields import FLAG, WHOLE
 from twinbus.broker.admin.settings_documents import excerpt, local_name
 from twinbus.broker.admin.xml_text import INSTANCE, SERVICE_BUS, plain, tag
-from twinbus.broker.entities.rules import (
+from twinbus.broker.entities.topics.rules import (
     KINDS,
     CorrelationFilter,
     FalseFilter,

@@ -12,7 +12,7 @@ from twinbus.broker.auth.jwt import JwtIssuer
 from twinbus.broker.core.registry import Registry
 from twinbus.broker.data_directory import namespace_key, new_key, rule_keys
 from twinbus.broker.entities.queue import Queue
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.operations import Right
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import EntityNotFound

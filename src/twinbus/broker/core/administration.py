@@ -37,8 +37,8 @@ from twinbus.broker.core.replies import (
 from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.entities.subscription import Subscription
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics.subscription import Subscription
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.operations import Done
 from twinbus.broker.store.api import DropEntity, EntityRow, PutEntity
 from twinbus.errors import ArgumentError, EntityDisabled, EntityNotFound, NotAllowed

@@ -20,8 +20,8 @@ from twinbus.broker.core.replies import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, ReceiveMode, SenderOpened, SessionAccepted, Settled, SettlementOutcome
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.sections import Layout
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Layout
 from twinbus.broker.message import HOPS
 from twinbus.broker.store.api import MessageRow, MessageState
 

@@ -49,7 +49,7 @@ from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settlement import settle
 from twinbus.broker.entities.timers import DueTimes
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Done, Refused, SenderOpened, Settled
 from twinbus.broker.store.api import (

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from twinbus.amqp.encoding import Array
-from twinbus.amqp.types import Int, Timestamp, UInt
+from twinbus.amqp.codec.encoding import Array
+from twinbus.amqp.codec.types import Int, Timestamp, UInt
 from twinbus.broker.core.commands import (
     CancelScheduled,
     Command,

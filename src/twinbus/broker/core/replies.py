@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from twinbus.broker.core.message_events import MessageEvents
-from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.broker.operations import (
     Done,
     ReceiverDrained,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from twinbus.amqp.types import Described, Int, Timestamp, UByte, ULong
-from twinbus.broker.entities.rules import (
+from twinbus.amqp.codec.types import Described, Int, Timestamp, UByte, ULong
+from twinbus.broker.entities.topics.rules import (
     CorrelationFilter,
     FalseFilter,
     Filter,

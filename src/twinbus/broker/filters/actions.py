@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
-from twinbus.amqp.types import Byte, Int, Long, Short, UByte, UInt, ULong, UShort, Value
+from twinbus.amqp.codec.types import Byte, Int, Long, Short, UByte, UInt, ULong, UShort, Value
 from twinbus.broker.filters.compiler import Compiler
 from twinbus.broker.filters.parser import parse_action
 from twinbus.broker.filters.properties import MISSING, MessageView, SystemProperty, ValueReader, system_property

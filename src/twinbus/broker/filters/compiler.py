@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 from uuid import UUID, uuid4
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
 from twinbus.broker.filters.formatter import write
 from twinbus.broker.filters.like import LikePattern, like_pattern
 from twinbus.broker.filters.operators import COMPARISONS, apply_sign, calculate, compare

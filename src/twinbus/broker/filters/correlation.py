@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
 from twinbus.broker.filters.properties import MessageView
 from twinbus.broker.filters.rule_errors import SqlError
 from twinbus.broker.filters.value_types import KINDS, ValueKind, kind_of, parameter_value, plain

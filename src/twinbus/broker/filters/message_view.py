@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp, Value, text_of
+from twinbus.amqp.codec.types import Timestamp, Value, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.filters.actions import PropertyChanges
 from twinbus.broker.filters.properties import MISSING
 from twinbus.broker.filters.rule_errors import FilterError

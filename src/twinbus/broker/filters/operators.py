@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from twinbus.amqp.types import Timestamp, ULong, Value
+from twinbus.amqp.codec.types import Timestamp, ULong, Value
 from twinbus.broker.filters.rule_errors import FilterError
 from twinbus.broker.filters.value_types import (
     INT64_MAX,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from twinbus.amqp.types import Value
+from twinbus.amqp.codec.types import Value
 from twinbus.broker.filters.formatter import write
 from twinbus.broker.filters.rule_errors import FilterError
 from twinbus.broker.filters.syntax import NamedProperty

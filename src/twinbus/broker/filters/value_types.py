@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Described,

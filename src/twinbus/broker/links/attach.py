@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from twinbus.amqp.codec.types import Described, Long, Symbol
 from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Described, Long, Symbol
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision
 from twinbus.broker.links.backend import PeerLink

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from twinbus.amqp.codec.performatives import Fields
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.performatives import Fields
 from twinbus.broker.links.request_messages import Request
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinbus.amqp.types import Int, Symbol
+from twinbus.amqp.codec.types import Int, Symbol
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.request_messages import Request, write_response

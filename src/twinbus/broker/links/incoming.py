@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
+from twinbus.amqp.codec.outcomes import ACCEPTED, Outcome
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, Outcome
 from twinbus.broker.faults.decisions import PROCEED, Proceed
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.connection_context import ConnectionContext

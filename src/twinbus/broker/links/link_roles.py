@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from twinbus.amqp.codec.performatives import Coordinator, Source, Target
 from twinbus.amqp.link import Link
-from twinbus.amqp.performatives import Coordinator, Source, Target
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.auth.claims import owner_of, plain_path
 from twinbus.broker.faults.scope import MANAGEMENT_SUFFIX

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Outcome, Received, Rejected, Released
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.codec.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Error,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+)
+from twinbus.amqp.codec.types import Symbol
 from twinbus.broker.operations import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,

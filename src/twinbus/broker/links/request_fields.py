@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from twinbus.amqp.encoding import Array
+from twinbus.amqp.codec.encoding import Array
 from twinbus.broker.operations import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,

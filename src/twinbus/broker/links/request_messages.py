@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from twinbus.amqp import sections
-from twinbus.amqp.rewriting import pair_offsets
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Int, Symbol
+from twinbus.amqp.codec.types import Int, Symbol
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.rewriting import pair_offsets
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.errors import AmqpError, DecodeError, NamespaceError, TwinbusError
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from twinbus.amqp import sections
-from twinbus.amqp.composites import read_composite
+from twinbus.amqp.codec.composites import read_composite
+from twinbus.amqp.codec.outcomes import ACCEPTED, Declared, Outcome, TransactionalState
+from twinbus.amqp.codec.performatives import Declare, Discharge
 from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.link import Link
-from twinbus.amqp.outcomes import ACCEPTED, Declared, Outcome, TransactionalState
-from twinbus.amqp.performatives import Declare, Discharge
+from twinbus.amqp.message import sections
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ranges
 from twinbus.broker.faults.decisions import PROCEED, FaultDecision, Ignore, Proceed, Refuse

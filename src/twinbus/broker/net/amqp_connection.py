@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.events import Event
-from twinbus.amqp.outcomes import Error
 from twinbus.broker.links.disk_share import DecayingSum
 from twinbus.broker.links.dispatcher import LinkDispatcher, outlasts_connection
 from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler, UnreadWatch

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 
 from twinbus.amqp.account import Account
+from twinbus.amqp.codec.outcomes import Error
+from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.outcomes import Error
-from twinbus.amqp.performatives import DROPS_PINGS
 from twinbus.amqp.sasl import ANONYMOUS, CBS, PLAIN, ServerSasl
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.connection_context import ConnectionContext

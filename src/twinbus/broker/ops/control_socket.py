@@ -1,4 +1,4 @@
-"""The control socket of a running namespace: its faults, dumps and status. `control_server.py` has the protocol."""
+"""The control socket of a running namespace: faults, dumps and status; `control/control_server.py` has the protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultableServer, FaultSwitch
 from twinbus.broker.ops.dump import write_dump
-from twinbus.control_client import CONTROL_SOCKET
-from twinbus.control_server import ControlServer, Handler
+from twinbus.control.control_client import CONTROL_SOCKET
+from twinbus.control.control_server import ControlServer, Handler
 from twinbus.errors import OptionsError
 
 REQUESTS = ("fault.add", "fault.list", "fault.clear", "dump", "status", "ping")

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from twinbus.amqp.codec.performatives import Source, Target
 from twinbus.amqp.connection import Connection
-from twinbus.amqp.performatives import Source, Target
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.broker.entities.queue import Queue
 from twinbus.errors import TwinbusError

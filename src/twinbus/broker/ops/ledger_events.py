@@ -18,7 +18,7 @@ from twinbus.errors import NamespaceError
 from twinbus.ledger import Ledger, LedgerHealth
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.schema import Event, Recorder
-from twinbus.pairing.backlog_queues import is_backlog_path
+from twinbus.pairing.backlog.backlog_queues import is_backlog_path
 
 MESSAGES_PER_EVENT_MAX = 2_000
 TEXT_PER_EVENT_MAX = 2 * 1024 * 1024

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments import PrimaryArguments, check_range
-from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.option_groups import PrimaryArguments, check_range
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from

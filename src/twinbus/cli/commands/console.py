@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import (
+from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,
     PairArguments,
@@ -18,7 +19,6 @@ from twinbus.cli.arguments import (
     option,
 )
 from twinbus.cli.metrics_export import PORT_MAX, ListenAddress
-from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note
 from twinbus.cli.serving import prepare_process, until_signal
 from twinbus.errors import OptionsError

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
-from twinbus.cli.commands.drain import SparkArguments
+from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.option_groups import ArgumentGroup, add_command, command_group, option
 from twinbus.cli.commands.ledger_upkeep import Store
-from twinbus.cli.commands.pipeline import PriceTable, compacted_ledger
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, say, table
+from twinbus.cli.pipeline.drain import SparkArguments
+from twinbus.cli.pipeline.pipeline import PriceTable, compacted_ledger
+from twinbus.cli.pipeline.report_arguments import LedgerDirectory
 from twinbus.cli.progress_bar import ProgressBar
-from twinbus.cli.report_arguments import LedgerDirectory
 from twinbus.errors import OptionsError
 from twinbus.units import megabytes, parse_seconds
 

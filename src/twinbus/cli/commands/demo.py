@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments import check_writable
+from twinbus.cli.arguments.option_groups import check_writable
 from twinbus.cli.output import json_text, say
 from twinbus.errors import OptionsError
 

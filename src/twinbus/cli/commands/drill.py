@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
-from twinbus.cli.completion import named_in, one_of
+from twinbus.cli.arguments.completion import named_in, one_of
+from twinbus.cli.arguments.namespaces import NamespaceChoice, Timeout, reach, timeout_s
+from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import NamespaceChoice, Timeout, reach, timeout_s
 from twinbus.cli.output import confirm, json_text, say, table
 from twinbus.cli.signals import on_signals
 from twinbus.errors import OptionsError, TwinbusError

@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
+from twinbus.cli.arguments.completion import named_in, namespaces_in, one_of
+from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.option_groups import ArgumentGroup, add_command, command_group, option
+from twinbus.cli.arguments.server_arguments import DEFAULT_DATA
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS
-from twinbus.cli.completion import named_in, namespaces_in, one_of
-from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, note, say
-from twinbus.cli.server_arguments import DEFAULT_DATA
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.units import parse_duration
 
@@ -40,12 +40,12 @@ class ControlArguments(ArgumentGroup):
 
     def ask(self, request: str, arguments: dict[str, Any] | None = None) -> Any:
         """The answer of the namespace. Raises `TwinbusError` if it does not run."""
-        from twinbus import control_client
+        from twinbus.control import control_client
 
         return control_client.ask(self._socket(), request, arguments)
 
     def _socket(self) -> Path:
-        from twinbus.control_client import CONTROL_SOCKET
+        from twinbus.control.control_client import CONTROL_SOCKET
 
         if self.control is not None:
             if self.data is not None or self.namespace is not None:

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.arguments import add_command, check_range, command_group
+from twinbus.cli.arguments.completion import named_in
+from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.option_groups import add_command, check_range, command_group
 from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune, ship
-from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.plain_text import first_few, on_one_line
 from twinbus.units import utc_time_or_ms
 
 if TYPE_CHECKING:
+    from twinbus.ledger.reading.stats import EventCount, Stats
+    from twinbus.ledger.reading.verify import Coverage, ProcessCoverage
     from twinbus.ledger.schema import Record
-    from twinbus.ledger.stats import EventCount, Stats
-    from twinbus.ledger.verify import Coverage, ProcessCoverage
 
 LOOK_EVERY_S = 0.5
 LINES_MAX = 100_000
@@ -56,7 +56,7 @@ def tail(
       twinbus ledger tail ./ledger --follow --kind failed_over --kind recovered
       twinbus ledger tail ./ledger --last 1000 --entity orders --json
     """
-    from twinbus.ledger.tail import LedgerTail
+    from twinbus.ledger.reading.tail import LedgerTail
 
     check_range("--last", lines, 0, LINES_MAX)
     _hint_at_kinds(kind or [])
@@ -83,7 +83,7 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
     """
     import msgspec
 
-    from twinbus.ledger.stats import stats as count
+    from twinbus.ledger.reading.stats import stats as count
 
     with ProgressBar("counting"):
         counted = count(directory)
@@ -103,7 +103,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
       twinbus ledger verify ./ledger
       twinbus ledger verify s3a://bucket/ledger --json
     """
-    from twinbus.ledger.verify import verify as find_out
+    from twinbus.ledger.reading.verify import verify as find_out
 
     with ProgressBar("reading"):
         found = find_out(directory)
@@ -115,7 +115,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
 
 def _warn(directory: str) -> None:
     """Say that there is little room left, where there is."""
-    from twinbus.ledger.segment_files import crowded, find_segments
+    from twinbus.ledger.reading.segment_files import crowded, find_segments
 
     for line in crowded(find_segments(directory)):
         note(line)
@@ -213,7 +213,7 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
 
 
 def _coverage_text(found: Coverage) -> str:
-    from twinbus.ledger.expected import why_absent
+    from twinbus.ledger.upkeep.expected import why_absent
 
     lines = [line for process in found.processes for line in _process_lines(process)]
     lines += [f"{problem}" for problem in found.problems]

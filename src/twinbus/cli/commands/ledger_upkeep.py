@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.arguments.namespaces import AsJson
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import AsJson
 from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.units import parse_seconds, parse_size
 
 if TYPE_CHECKING:
-    from twinbus.ledger.pruning import Candidate, PrunePlan
-    from twinbus.ledger.shipping import ShipResult
+    from twinbus.ledger.upkeep.pruning import Candidate, PrunePlan
+    from twinbus.ledger.upkeep.shipping import ShipResult
 
 AT_A_TIME = 50
 """Segments; what they had is noted on the disk, then they are deleted."""
@@ -54,8 +54,8 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
     """
     from collections import deque
 
-    from twinbus.ledger.expected import EXPECTED_FILE, expect_present
-    from twinbus.ledger.reader import LedgerReader
+    from twinbus.ledger.reading.reader import LedgerReader
+    from twinbus.ledger.upkeep.expected import EXPECTED_FILE, expect_present
     from twinbus.storage import open_folder
 
     with ProgressBar("reading"):
@@ -103,8 +103,8 @@ def prune(
       twinbus ledger prune ./ledger --keep 2GB --yes
       twinbus ledger prune s3a://bucket/ledger --older-than 90d --yes
     """
-    from twinbus.ledger.pruning import plan, store_held
-    from twinbus.ledger.segment_files import STORE_FOLDER
+    from twinbus.ledger.reading.segment_files import STORE_FOLDER
+    from twinbus.ledger.upkeep.pruning import plan, store_held
     from twinbus.storage import open_folder
 
     before_ms = None if older_than is None else round((time.time() - parse_seconds(older_than, "--older-than")) * 1000)
@@ -161,7 +161,7 @@ def ship(
       twinbus ledger ship ./ledger --to /mnt/l --delete-after-verified --json
     """
     from twinbus.errors import StoreError
-    from twinbus.ledger.shipping import Shipper
+    from twinbus.ledger.upkeep.shipping import Shipper
 
     if every is not None and once:
         raise OptionsError("say --every or --once, not both")
@@ -217,7 +217,7 @@ def _shipped_text(result: ShipResult, to: str) -> str:
 
 
 def _delete(directory: str, made: PrunePlan) -> None:
-    from twinbus.ledger.pruning import prune as make_room
+    from twinbus.ledger.upkeep.pruning import prune as make_room
 
     with ProgressBar("deleting", total=len(made.chosen)) as bar:
 

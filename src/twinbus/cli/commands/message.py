@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, PairArguments, add_command, command_group, option
-from twinbus.cli.completion import one_of
+from twinbus.cli.arguments.completion import one_of
+from twinbus.cli.arguments.namespaces import SIDES, AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.option_groups import (
+    ArgumentGroup,
+    BacklogArguments,
+    PairArguments,
+    add_command,
+    command_group,
+    option,
+)
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import SIDES, AsJson, Timeout, timeout_s
 from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, or_dash, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, TwinbusError
@@ -314,7 +321,7 @@ def _do(
 
 
 def _backlog_index(namespaces: PairArguments, backlog: BacklogArguments, entity: str) -> int | None:
-    from twinbus.pairing.backlog_queues import index_of, is_backlog_path
+    from twinbus.pairing.backlog.backlog_queues import index_of, is_backlog_path
 
     if not is_backlog_path(entity):
         return None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
-from twinbus.cli.arguments import PairArguments, PreparedBacklogArguments
-from twinbus.cli.completion import named_in
+from twinbus.cli.arguments.completion import named_in
+from twinbus.cli.arguments.namespaces import AsJson, Timeout, is_host, reach, timeout_s
+from twinbus.cli.arguments.option_groups import PairArguments, PreparedBacklogArguments
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import AsJson, Timeout, is_host, reach, timeout_s
 from twinbus.cli.output import json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.client.setup.roles import NEEDS, PairRole, Place, RoleCheck, RoleFit, Trial, by_right

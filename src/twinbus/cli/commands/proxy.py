@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PairArguments, option
-from twinbus.cli.credentials import parse_rules
+from twinbus.cli.arguments.credentials import parse_rules
+from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, option
+from twinbus.cli.arguments.pairing_arguments import PairingArguments
+from twinbus.cli.arguments.server_arguments import DataArguments, KeyArguments, ServerLimitArguments, TlsArguments
 from twinbus.cli.metrics_export import ListenAddress, parse_address
 from twinbus.cli.output import json_text, note
-from twinbus.cli.pairing_arguments import PairingArguments
-from twinbus.cli.server_arguments import DataArguments, KeyArguments, ServerLimitArguments, TlsArguments
 from twinbus.cli.serving import address_hints, prepare_process, rule_connection_strings, until_signal
 from twinbus.errors import OptionsError, TwinbusError
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, check_range, option
+from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.option_groups import ArgumentGroup, PrimaryArguments, check_range, option
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.namespaces import Timeout, timeout_s
 from twinbus.cli.output import json_text, note
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, body_bytes, document, receiving_from, text_of

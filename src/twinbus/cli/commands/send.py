@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
-from twinbus.cli.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
 from twinbus.cli.output import say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import FIELDS
@@ -36,7 +36,7 @@ from twinbus.units import parse_future_time, parse_seconds
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
 
-    from twinbus.pairing.receipt import SendReceipt
+    from twinbus.pairing.sending.receipt import SendReceipt
 
 LINES_SHOWN = 10
 RATE_MAX = 1_000_000

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import typer
 
-from twinbus.cli.arguments import ArgumentGroup, option
-from twinbus.cli.credentials import parse_rules, read_issuer
-from twinbus.cli.metrics_export import parse_address as parse_listen
-from twinbus.cli.output import json_text, note
-from twinbus.cli.server_arguments import (
+from twinbus.cli.arguments.credentials import parse_rules, read_issuer
+from twinbus.cli.arguments.option_groups import ArgumentGroup, option
+from twinbus.cli.arguments.server_arguments import (
     DEFAULT_DATA,
     DataArguments,
     KeyArguments,
     ServerLimitArguments,
     TlsArguments,
 )
+from twinbus.cli.metrics_export import parse_address as parse_listen
+from twinbus.cli.output import json_text, note
 from twinbus.cli.serving import address_hints, prepare_process, rule_connection_strings, until_signal
 from twinbus.errors import OptionsError, TwinbusError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from string import Template
 
 from twinbus.board.queue import board_path
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS, backlog_path
 
 SENDER_ROLE_ID = "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39"
 """Azure Service Bus Data Sender, everywhere."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from twinbus.board.queue import BOARD_SETTINGS
 from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS
 
 NAMES = {
     "max_size_in_megabytes": "max_size_in_megabytes",

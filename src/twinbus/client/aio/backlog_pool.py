@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.client.aio.concurrency import Semaphore, acquire_within, guard_of_the_core
 from twinbus.client.aio.links import LinkOpener, SenderLink
 from twinbus.client.core.link_rules import CLOSED, IDLE_S, LINKS_MAX, NoFreeLink, fair_end, is_silence
-from twinbus.client.core.send_request import STANDARD_BATCH_BYTES
+from twinbus.client.flows.send_request import STANDARD_BATCH_BYTES
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.messages import batch_of
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from twinbus.client.core.asks import Answer, Ask, Flow, Result
+from twinbus.client.flows.asks import Answer, Ask, Flow, Result
 
 
 async def run(

@@ -37,7 +37,7 @@ from twinbus.client.sdk.internals.handlers import (
     take_handlers,
 )
 from twinbus.client.sdk.watchdog import GRACE_S
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 logger = logging.getLogger("twinbus.client")
 

@@ -22,7 +22,7 @@ from twinbus.client.sdk.failures import describe
 from twinbus.client.sdk.internals.connections import close_thoroughly
 from twinbus.client.sdk.internals.handlers import AioHookedReceiver
 from twinbus.pairing.abilities import Ability
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 
 class PairedServiceBusReceiver(AioHookedReceiver):

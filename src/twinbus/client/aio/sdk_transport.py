@@ -13,7 +13,7 @@ from twinbus.client.core.client_state import ClientState
 from twinbus.client.core.ping_message import ping_message
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.sdk.internals.handlers import set_retries
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 RECEIVER_RETRIES = 3
 """As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""

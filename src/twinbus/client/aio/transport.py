@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 
 class Probed(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from time import monotonic
 
-from twinbus.client.core.asks import EncodedBatches, Failed, NoTurn, Stored, Woke
-from twinbus.pairing.failure import Failure
+from twinbus.client.flows.asks import EncodedBatches, Failed, NoTurn, Stored, Woke
+from twinbus.pairing.sending.failure import Failure
 
 _dice = Random()  # noqa: S311 - it spreads pings and senders, and keeps no secret
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from twinbus.client.core import answers
-from twinbus.client.core.asks import Answer, NoTurn, Woke
 from twinbus.client.core.link_rules import spoils_link
-from twinbus.client.core.send_request import SendRequest
+from twinbus.client.flows.asks import Answer, NoTurn, Woke
+from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.client.sdk.messages import Prepared, can_take_detour, might_not_fit, prepare, prepare_light, reserved_names
 from twinbus.errors import PairClosed, SendError
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt, attach_receipt
-from twinbus.pairing.retry import kept_back_s
-from twinbus.pairing.rotation import QueueChoice
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, attach_receipt
+from twinbus.pairing.sending.retry import kept_back_s
 
 if TYPE_CHECKING:
     from twinbus.client.aio.shell import PairShell as AioPairShell

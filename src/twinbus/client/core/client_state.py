@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from time import time
 from typing import TYPE_CHECKING, assert_never
 
-from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.board.report import ProcessKind
 from twinbus.client.core.own_syphon import OwnSyphon, with_look
 from twinbus.client.credentials import is_async
@@ -37,16 +37,16 @@ from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
 from twinbus.ledger import Ledger
 from twinbus.pairing import closing
 from twinbus.pairing.abilities import AbilityRecord
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity, name_of
-from twinbus.pairing.error_class import classifier_for
 from twinbus.pairing.failover import FailedOver, Healthy
-from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.secondary import Reachable
-from twinbus.syphon.depth_watch import MESSAGES_MAX, BacklogSnapshot
+from twinbus.pairing.sending.error_class import classifier_for
+from twinbus.pairing.sending.failure import Failure
+from twinbus.pairing.sending.receipt import NamespaceSide
+from twinbus.syphon.peeking.depth_watch import MESSAGES_MAX, BacklogSnapshot
 
 if TYPE_CHECKING:
     from twinbus.client.core.own_board import OwnBoard

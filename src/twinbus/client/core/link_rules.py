@@ -7,7 +7,7 @@ from time import monotonic
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 KEEP_ALIVE_S, NO_KEEP_ALIVE = 30, 0
 """How often an idle link shows that it is there. The SDK would begin with that before the link is open, and wait a

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from twinbus.client.reporting.status import SpoolStatus
 from twinbus.ledger import Ledger
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 from twinbus.spool.folder import SpoolDirectory
 from twinbus.spool.open_spool import SpoolRoutes
 from twinbus.spool.spool import Spool

@@ -14,13 +14,13 @@ from twinbus.client.inspection.reports import Inspection
 from twinbus.client.reporting.status import SecondaryStatus, SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
+from twinbus.pairing.backlog.ordering import Came
 from twinbus.pairing.failover import FailedOver
-from twinbus.pairing.ordering import Came
 from twinbus.pairing.pair import Pair
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
-from twinbus.syphon.depth_watch import BacklogSnapshot
 from twinbus.syphon.options import ATTEMPT_S_MIN
-from twinbus.syphon.queue_discovery import QueueDiscovery
+from twinbus.syphon.peeking.depth_watch import BacklogSnapshot
+from twinbus.syphon.peeking.queue_discovery import QueueDiscovery
 
 if TYPE_CHECKING:
     from twinbus.client.core.client_state import ClientState

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 
-from twinbus.amqp.sections import Header, PropertyField, encode_message
+from twinbus.amqp.message.sections import Header, PropertyField, encode_message
 
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 PING_LIFE = timedelta(seconds=1)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from twinbus.client.core.asks import Failed, Flow, OpenBacklog, Probe, Stored
+from twinbus.client.flows.asks import Failed, Flow, OpenBacklog, Probe, Stored
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.error_class import ErrorClass, SendKind, classify
 from twinbus.pairing.events import LinkOpened, PingFailed, PingSucceeded
-from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.secondary import is_about_the_secondary
+from twinbus.pairing.sending.error_class import ErrorClass, SendKind, classify
+from twinbus.pairing.sending.failure import FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide
 
 WORKERS_MAX = 16
 """Pings at a time: a primary that answers nobody takes up a worker for a whole attempt."""

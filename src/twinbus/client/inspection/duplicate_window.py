@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from twinbus.client.setup.preparation import Detection, ReadDetection
 from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.errors import TwinbusError
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace

@@ -19,7 +19,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.client.core.ping_message import ping_message
 from twinbus.client.inspection.look_cost import LookCounter
 from twinbus.client.inspection.peek import peek_depth
@@ -32,7 +32,7 @@ from twinbus.client.setup.administration import admin_failure
 from twinbus.client.setup.preparation import OUT_OF_REACH
 from twinbus.client.sync.links import LinkOpener
 from twinbus.client.sync.provisioner import every_page
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 
 class EntityKind(StrEnum):

@@ -30,13 +30,13 @@ from twinbus.client.setup.queue_settings import settings_of, shut_by
 from twinbus.client.sync.links import LinkOpener
 from twinbus.client.sync.provisioner import every_page
 from twinbus.errors import OptionsError, PairingError
-from twinbus.pairing import envelope
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.queue_depth import MESSAGES_MAX, Depth
-from twinbus.syphon.queue_discovery import QueueDiscovery, doubts, remedy
+from twinbus.pairing.backlog import envelope
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of
+from twinbus.pairing.backlog.queue_depth import MESSAGES_MAX, Depth
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.syphon.peeking.queue_discovery import QueueDiscovery, doubts, remedy
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import DEAD_LETTER_QUEUE
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE
 
 FURTHER_UNKNOWN = "it is unknown whether there are further backlog queues"
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}

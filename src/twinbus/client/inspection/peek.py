@@ -21,8 +21,8 @@ from twinbus.client.sdk.messages import read_facts
 from twinbus.client.sdk.readable import read_all_of
 from twinbus.client.sdk.watchdog import Watchdog, WatchedCall
 from twinbus.ledger.kinds import DELIVERY_BYTES
-from twinbus.pairing.failure import Failure
-from twinbus.pairing.queue_depth import Depth, Peeked, measure
+from twinbus.pairing.backlog.queue_depth import Depth, Peeked, measure
+from twinbus.pairing.sending.failure import Failure
 
 GRACE_S = 1.0
 """How long after its time a look may end by itself."""

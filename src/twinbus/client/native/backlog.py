@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from twinbus.client.core.link_rules import IDLE_S
-from twinbus.client.core.send_request import STANDARD_BATCH_BYTES
+from twinbus.client.flows.send_request import STANDARD_BATCH_BYTES
 from twinbus.client.native.links import NativeLinks
 from twinbus.client.native.window import SendWindow
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.pairing.encoded_messages import encode_batch
+from twinbus.pairing.sending.encoded_messages import encode_batch
 
 
 class NativeBacklog:

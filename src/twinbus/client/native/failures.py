@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twinbus.errors import ConditionError, OperationTimedOut
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 RETRIED = OperationTimedOut.condition
 """The condition of failures that have none of their own: every official client sends again after it."""

@@ -13,19 +13,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
+from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Value
 from twinbus.client.core.link_rules import CLOSED
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
 from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.transport.connection import NamespaceConnection, monotonic_ms
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed, failure_of
-from twinbus.transport.link_handler import LinkHandler
-from twinbus.transport.requests import Response
+from twinbus.transport.links.link_handler import LinkHandler
+from twinbus.transport.links.requests import Response
 from twinbus.transport.shared_connection import SharedConnection
 
 LOGGER = logging.getLogger("twinbus.pairing")

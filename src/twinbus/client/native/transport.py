@@ -10,7 +10,7 @@ from twinbus.client.core.ping_message import encoded_ping
 from twinbus.client.native.backlog import NativeBacklog
 from twinbus.client.native.links import NativeLinks
 from twinbus.client.sdk.failures import LinkFailed, describe
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.dial import Dial
 
 

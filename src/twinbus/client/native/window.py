@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Self
 
+from twinbus.amqp.codec.outcomes import Accepted, Received
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import Accepted, Received
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.transport.failures import failure_of_outcome
-from twinbus.transport.link_limits import batch_limit
+from twinbus.transport.links.link_limits import batch_limit
 
 WINDOW_BYTES_MAX = 8 * 1024 * 1024
 """Unanswered bytes at a time, unless a single message is larger: enough for long round trips, and answered soon."""

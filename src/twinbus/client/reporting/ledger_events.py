@@ -15,7 +15,7 @@ from typing import Protocol
 from azure.servicebus import ServiceBusReceivedMessage
 from msgspec.structs import replace
 
-from twinbus.amqp.types import text_of
+from twinbus.amqp.codec.types import text_of
 from twinbus.board.queue import board_path
 from twinbus.client.inspection.look_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
@@ -30,12 +30,12 @@ from twinbus.ledger.kinds import (
     Kind,
 )
 from twinbus.ledger.schema import Event
-from twinbus.ledger.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.ledger.writing.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+from twinbus.pairing.sending.failure import Failure
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
 KINDS: Mapping[str, Kind] = {
     "suspect": Kind.SUSPECTED,

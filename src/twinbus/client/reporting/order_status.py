@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nlargest
 
-from twinbus.pairing.ordering import Fences
+from twinbus.pairing.backlog.ordering import Fences
 
 FENCES_SHOWN = 20
 

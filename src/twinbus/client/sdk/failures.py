@@ -46,7 +46,7 @@ from twinbus.client.sdk.internals.required_parts import (
     TokenExpired,
 )
 from twinbus.errors import TwinbusError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 KINDS: dict[str, FailureKind] = {
     "amqp:not-found": FailureKind.NOT_FOUND,

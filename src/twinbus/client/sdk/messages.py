@@ -16,8 +16,8 @@ from uuid import UUID
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from twinbus.amqp.sections import PropertyField, read_property, rewrite, walk
-from twinbus.amqp.types import Timestamp, Value, text_of
+from twinbus.amqp.codec.types import Timestamp, Value, text_of
+from twinbus.amqp.message.sections import PropertyField, read_property, rewrite, walk
 from twinbus.client.sdk.internals.messages import (
     HookedBatch,
     data_of,
@@ -31,8 +31,8 @@ from twinbus.client.sdk.internals.messages import (
 )
 from twinbus.client.sdk.internals.messages import batch_of as batch_of
 from twinbus.client.sdk.internals.messages import light_id as light_id
-from twinbus.pairing.encoded_messages import size_in_batch
-from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
+from twinbus.pairing.backlog.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
+from twinbus.pairing.sending.encoded_messages import size_in_batch
 
 OneMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 SendableMessage: TypeAlias = OneMessage | list[OneMessage] | ServiceBusMessageBatch

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from twinbus.amqp import sections
-from twinbus.amqp.decoding import after_descriptor, decode, item_offsets
-from twinbus.amqp.plain_values import Problems, plain, plain_map
-from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import Value, text_of
+from twinbus.amqp.codec.decoding import after_descriptor, decode, item_offsets
+from twinbus.amqp.codec.types import Value, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.plain_values import Problems, plain, plain_map
+from twinbus.amqp.message.sections import Layout, PropertyField
 from twinbus.client.sdk.internals.handlers import convert_received
 from twinbus.client.sdk.internals.required_parts import decode_payload
 from twinbus.errors import DecodeError

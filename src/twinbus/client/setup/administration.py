@@ -13,7 +13,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.sdk.failures import describe
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.preparation import Detection
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 LIST_S_MIN, ADMIN_S_MIN = 5.0, 10.0
 """Creating a queue takes the service seconds; a send does not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from twinbus.client.setup.plan import Plan, host_of
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.units import rough_duration
 
 EMIT = "twinbus pair --emit bicep|terraform|cli"

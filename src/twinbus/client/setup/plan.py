@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from twinbus.board.queue import board_path
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 
 OUTAGE_AND_DRAIN_S = 4 * 3600.0
 """Minutes to hours, says the specification of an outage; then the backlog has to come home."""

@@ -16,7 +16,7 @@ from twinbus.client.setup import findings
 from twinbus.client.setup.plan import Plan
 from twinbus.client.setup.queue_settings import BacklogQueueSettings, by_risk
 from twinbus.errors import PairingError
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 Kind = FailureKind
 Result = TypeVar("Result")

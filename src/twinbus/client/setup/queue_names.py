@@ -5,7 +5,7 @@ from __future__ import annotations
 from twinbus.client.aio.provisioner import every_page
 from twinbus.client.namespace import Namespace
 from twinbus.client.setup.administration import admin_failure, list_deadline
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.sending.failure import FailureKind
 
 
 async def queue_names(namespace: Namespace, attempt_s: float) -> list[list[str]]:

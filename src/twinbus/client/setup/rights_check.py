@@ -17,7 +17,7 @@ from twinbus.client.setup import findings
 from twinbus.client.setup.administration import LINKS_AT_ONCE, admin_deadline, admin_failure
 from twinbus.client.setup.roles import PairRight, PairRole, Place, RoleCheck, Trial
 from twinbus.client.sync.links import LinkOpener
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.failure import Failure, FailureKind
 
 
 def check_role(

@@ -10,7 +10,7 @@ from time import monotonic
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client.core.link_rules import CLOSED, IDLE_S, LINKS_MAX, NoFreeLink, fair_end, is_silence
-from twinbus.client.core.send_request import STANDARD_BATCH_BYTES
+from twinbus.client.flows.send_request import STANDARD_BATCH_BYTES
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.messages import batch_of
 from twinbus.client.sync.concurrency import Semaphore, acquire_within, guard_of_the_core

@@ -31,7 +31,7 @@ from twinbus.client.sdk.failures import (
 from twinbus.client.sdk.internals.connections import Heard, LastTransfer, LinkConnection
 from twinbus.client.sdk.internals.handlers import is_running, keep_alive, max_batch_bytes, never_reopen
 from twinbus.client.sdk.watchdog import Watchdog, WatchedCall
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 logger = logging.getLogger("twinbus.client")
 

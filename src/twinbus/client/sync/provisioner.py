@@ -47,8 +47,8 @@ from twinbus.client.setup.preparation import (
 from twinbus.client.setup.queue_settings import BacklogQueueSettings, settings_of
 from twinbus.client.sync.concurrency import each_of, sleep, within
 from twinbus.client.sync.links import LinkOpener
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS
+from twinbus.pairing.sending.failure import Failure
 
 Item = TypeVar("Item")
 

@@ -14,7 +14,7 @@ from twinbus.client.sdk.internals.handlers import set_retries
 from twinbus.client.sync.backlog_pool import BacklogPool
 from twinbus.client.sync.links import LinkOpener, SenderLink, close_client
 from twinbus.client.sync.transport import Probed
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.sending.failure import Failure
 
 RECEIVER_RETRIES = 3
 """As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""

@@ -18,7 +18,8 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.core import answers
 from twinbus.client.core.any_sender import NOT_TRIED, REST_S, AnySender
-from twinbus.client.core.asks import (
+from twinbus.client.core.link_rules import spoils_link
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     EncodeBatches,
@@ -30,10 +31,9 @@ from twinbus.client.core.asks import (
     ToSpool,
     WaitTurn,
 )
-from twinbus.client.core.link_rules import spoils_link
-from twinbus.client.core.ordered_sends import sending_of
-from twinbus.client.core.schedule_tokens import check_cancellable, numbers_of, tokens_for
-from twinbus.client.core.send_request import SendRequest
+from twinbus.client.flows.ordered_sends import sending_of
+from twinbus.client.flows.schedule_tokens import check_cancellable, numbers_of, tokens_for
+from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.client.sdk.messages import (
     PairedMessageBatch,
@@ -49,8 +49,8 @@ from twinbus.client.sync.sdk_transport import SdkTransport
 from twinbus.client.sync.shell import PairShell
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
+from twinbus.pairing.sending.failure import Failure, FailureKind
+from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, receipt_of
 
 new, PRIMARY = tuple.__new__, NamespaceSide.PRIMARY  # a third of the way to a receipt
 

@@ -12,7 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinbus.client.core import answers, probes
-from twinbus.client.core.asks import (
+from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
+from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
+from twinbus.client.core.link_rules import NoFreeLink
+from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
+from twinbus.client.flows.asks import (
     Answer,
     Ask,
     Flow,
@@ -25,10 +29,6 @@ from twinbus.client.core.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
-from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
-from twinbus.client.core.link_rules import NoFreeLink
-from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
 from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
@@ -52,14 +52,14 @@ from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
 from twinbus.client.sync.transport import BacklogLinks, Transport
 from twinbus.pairing.abilities import Ability
+from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
-from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.rotation import QueueChoice
 from twinbus.pairing.secondary import PAUSE_MAX_S
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.syphon import Alert
 
 if TYPE_CHECKING:

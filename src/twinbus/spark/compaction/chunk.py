@@ -19,9 +19,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
-from twinbus.ledger.reader import conflict_text
+from twinbus.ledger.reading.reader import conflict_text
+from twinbus.ledger.reading.segment_files import segment_at
 from twinbus.ledger.schema import SCHEMA_VERSION
-from twinbus.ledger.segment_files import segment_at
 from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, clock_offsets, correct_times
 from twinbus.spark.compaction.conflicts import SeenChecksums, find_conflicts_in_files
 from twinbus.spark.compaction.manifest import (

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from twinbus.errors import StoreError
-from twinbus.ledger.expected import ExpectedWriter, load_expected
-from twinbus.ledger.process_end import LastRecord, ProcessProbe
-from twinbus.ledger.pruning import PrunedProcess, load_pruned
-from twinbus.ledger.segment import process_of
-from twinbus.ledger.segment_files import STORE_FOLDER, FoundSegments, segments_and_held
+from twinbus.ledger.reading.process_end import LastRecord, ProcessProbe
+from twinbus.ledger.reading.segment_files import STORE_FOLDER, FoundSegments, segments_and_held
+from twinbus.ledger.upkeep.expected import ExpectedWriter, load_expected
+from twinbus.ledger.upkeep.pruning import PrunedProcess, load_pruned
+from twinbus.ledger.writing.segment import process_of
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
 from twinbus.spark.compaction.manifest import Manifest, Process, Segment, SkippedLines, overlap

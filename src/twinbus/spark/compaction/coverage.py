@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twinbus.ledger.expected import ExpectedWriter, absent, why_absent
-from twinbus.ledger.process_end import FOREVER_MS, Ending
-from twinbus.ledger.pruning import PrunedProcess, subtract_spans
-from twinbus.ledger.segment import process_of
+from twinbus.ledger.reading.process_end import FOREVER_MS, Ending
+from twinbus.ledger.upkeep.expected import ExpectedWriter, absent, why_absent
+from twinbus.ledger.upkeep.pruning import PrunedProcess, subtract_spans
+from twinbus.ledger.writing.segment import process_of
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.manifest import NumberRange, Process, SkippedLines, find_holes, join_ranges
 from twinbus.spark.compaction.primaries import unique_names

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
-from twinbus.ledger.process_end import ProcessEnd
+from twinbus.ledger.reading.process_end import ProcessEnd
 from twinbus.spark.compaction.primaries import unique_names
 from twinbus.storage import Folder, Lease
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.coverage import StoreCoverage, ending_of
 from twinbus.spark.compaction.manifest import Process

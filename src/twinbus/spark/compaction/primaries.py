@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from twinbus.ledger.kinds import Kind
-from twinbus.pairing.backlog_queues import index_of, is_backlog_path
+from twinbus.pairing.backlog.backlog_queues import index_of, is_backlog_path
 
 if TYPE_CHECKING:
     from twinbus.spark.compaction.manifest import Process

@@ -10,8 +10,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.sending.failure import Failure
 from twinbus.spark.drain.ledger_counts import counts_of
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import QueueExtent, Shard, plan, share_pace, tasks_for
@@ -21,20 +21,20 @@ from twinbus.spark.drain.shard import KILLED_AMONG_FIRST, ShardReport
 from twinbus.spark.drain.steering import DrainSteering, steered
 from twinbus.spark.drain.width import is_local, width_of
 from twinbus.spark.queue_browser import QueueBrowser, QueueUnreachable
-from twinbus.syphon.backlog_scan import (
+from twinbus.syphon.peeking.backlog_scan import (
     count_quarantined,
     count_unlisted,
     first_order_problem,
     has_wanted,
     order_error,
 )
-from twinbus.syphon.pace import Pace
+from twinbus.syphon.peeking.queue_discovery import ABSENT, FOR_GOOD, SHUT, DiscoveredQueues, QueueDiscovery
 from twinbus.syphon.progress import RateGauge
-from twinbus.syphon.queue_discovery import ABSENT, FOR_GOOD, SHUT, DiscoveredQueues, QueueDiscovery
-from twinbus.transport.annotations import is_waiting, sequence_of
+from twinbus.syphon.pump.pace import Pace
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import last_sequence, peek
+from twinbus.transport.links.annotations import is_waiting, sequence_of
+from twinbus.transport.links.peek import last_sequence, peek
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ from pathlib import Path
 from twinbus.errors import StoreError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
+from twinbus.ledger.reading.segment_files import segments_in
 from twinbus.ledger.schema import Record
-from twinbus.ledger.segment_files import segments_in
 from twinbus.spark.drain.shard import program_of
 
 EntityMessage = tuple[str, str]

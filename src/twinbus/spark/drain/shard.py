@@ -24,18 +24,18 @@ from twinbus.ledger import Ledger
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.schema import Event
-from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.backlog.backlog_queues import backlog_path
+from twinbus.pairing.sending.failure import FailureKind
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.syphon import Alert, Progress, Syphon
-from twinbus.syphon.destination import DestinationState
-from twinbus.syphon.pace import RunState
-from twinbus.syphon.queue_discovery import FOR_GOOD, SHUT
+from twinbus.syphon.peeking.queue_discovery import FOR_GOOD, SHUT
+from twinbus.syphon.pump.destination import DestinationState
+from twinbus.syphon.pump.pace import RunState
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.transport.peek import peek
+from twinbus.transport.links.peek import peek
 
 PROGRESS_S = 0.25
 COLLECT_AFTER = 50_000

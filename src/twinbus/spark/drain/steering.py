@@ -22,7 +22,7 @@ from twinbus.spark.drain.shard import ShardReport
 from twinbus.spark.queue_browser import LoopThread
 from twinbus.syphon.control import SHOWN_MAX, SyphonFacts
 from twinbus.syphon.control_socket import SyphonControls
-from twinbus.syphon.pace import Keep, PaceChange, RunState
+from twinbus.syphon.pump.pace import Keep, PaceChange, RunState
 
 SUMS = ("moved_bytes", "refused", "expired", "repeated", "in_doubt")
 WAIT_S = 0.5

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
-from twinbus.ledger.segment_files import segments_and_held
+from twinbus.ledger.reading.segment_files import segments_and_held
 from twinbus.own_files import open_lock
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import find_new_chunks, store_of

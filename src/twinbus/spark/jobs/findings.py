@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from twinbus import __version__
 from twinbus.cost.bill import Alternative, Bill
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.compaction.primaries import split_name
 from twinbus.spark.report.service_counts import CountComparison

@@ -7,7 +7,7 @@ from typing import Any
 
 from twinbus import __version__
 from twinbus.cost.bill import Alternative, Bill
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.plain_text import in_html
 from twinbus.spark.compaction.coverage import MissingRecords
 from twinbus.spark.jobs.findings import MINOR_SKEW_MS, Findings, Row

@@ -13,9 +13,10 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from twinbus.errors import OptionsError
-from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.spark.access import WHAT_IS_RIGHT, Access
 from twinbus.spark.source.columns import COLUMNS, read_problems, write_problems
+from twinbus.spark.source.consuming.staging import RECEIVE
 from twinbus.spark.source.queue_offsets import (
     EARLIEST,
     EVERYTHING,
@@ -25,9 +26,8 @@ from twinbus.spark.source.queue_offsets import (
     QueueOffsets,
     parse_queue_offsets,
 )
-from twinbus.spark.source.staging import RECEIVE
 from twinbus.storage import is_url, open_folder
-from twinbus.transport.peek import DEAD_LETTER_QUEUE
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE
 
 BROWSE = "browse"
 PARTITION_MAX = 10_000

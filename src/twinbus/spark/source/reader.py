@@ -24,7 +24,7 @@ from twinbus.spark.source.stream_offsets import (
     describe_peeked,
     ranges_of,
 )
-from twinbus.transport.annotations import sequence_of
+from twinbus.transport.links.annotations import sequence_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema  # type: ignore[import-untyped]

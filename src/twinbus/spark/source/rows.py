@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, Layout, PropertyField
-from twinbus.amqp.types import Timestamp, Value, text_of
+from twinbus.amqp.codec.types import Timestamp, Value, text_of
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, Layout, PropertyField
 from twinbus.errors import DecodeError, OptionsError
-from twinbus.pairing.envelope import SCHEDULE_ANNOTATION
+from twinbus.pairing.backlog.envelope import SCHEDULE_ANNOTATION
 from twinbus.spark.source.columns import WRITTEN
 from twinbus.spark.source.typed_text import from_text, to_text
 

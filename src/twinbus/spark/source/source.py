@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 
 from twinbus.errors import OptionsError
 from twinbus.spark.source.columns import schema_of
-from twinbus.spark.source.consuming_reader import ConsumingStreamReader
+from twinbus.spark.source.consuming.consuming_reader import ConsumingStreamReader
 from twinbus.spark.source.options import read_options, write_options
 from twinbus.spark.source.reader import ServiceBusReader, ServiceBusStreamReader
 from twinbus.spark.source.stream_api import ReadMaxRows

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinbus.errors import TwinbusError
+from twinbus.spark.source.consuming.staging import is_receive_offset
 from twinbus.spark.source.offsets import (
     EntityPartition,
     Positions,
@@ -26,9 +27,8 @@ from twinbus.spark.source.offsets import (
 )
 from twinbus.spark.source.options import ReadOptions
 from twinbus.spark.source.queue_offsets import EARLIEST, LATEST, QueueOffsets
-from twinbus.spark.source.staging import is_receive_offset
-from twinbus.transport.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
-from twinbus.transport.peek import DEAD_LETTER_QUEUE, search_last_sequence
+from twinbus.transport.links.annotations import enqueued_ms, is_scheduled, is_waiting, sequence_of
+from twinbus.transport.links.peek import DEAD_LETTER_QUEUE, search_last_sequence
 
 logger = logging.getLogger("twinbus.spark")
 

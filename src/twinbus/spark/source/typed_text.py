@@ -10,9 +10,9 @@ import base64
 import uuid
 from collections.abc import Callable
 
-from twinbus.amqp.decoding import decode
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.types import (
+from twinbus.amqp.codec.decoding import decode
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import (
     Byte,
     Char,
     Decimal32,

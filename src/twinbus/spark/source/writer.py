@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from twinbus.amqp.codec.outcomes import Accepted, Outcome, Received
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import Accepted, Outcome, Received
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.errors import AmqpError
-from twinbus.pairing.encoded_messages import BATCH_FORMAT, HEAD_BYTES_MAX, SECTION_BYTES, encode_batch
-from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT, HEAD_BYTES_MAX, SECTION_BYTES, encode_batch
+from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spark.queue_browser import LoopThread, QueueUnreachable
 from twinbus.spark.source.options import WriteOptions
 from twinbus.spark.source.rows import DecodedMessage, encode_rows, reader_of
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed, failure_of_outcome, no_answer, unreachable
-from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.links.link_handler import LinkHandler
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]

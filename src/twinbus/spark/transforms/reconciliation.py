@@ -47,7 +47,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.clocks import ProcessClocks
 from twinbus.spark.compaction.namespace_records import NamespaceRecords, Period
 from twinbus.spark.transforms.accounts import MINUTE_MS

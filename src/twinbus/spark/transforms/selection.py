@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.primaries import NAMESPACE_MARK
 from twinbus.units import clock_time_or_ms, utc_time_ms
 

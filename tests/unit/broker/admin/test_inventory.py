@@ -10,7 +10,7 @@ import pytest
 
 from twinbus.broker.admin.entity_file import read_inventory, read_inventory_file
 from twinbus.broker.core.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic
-from twinbus.broker.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
+from twinbus.broker.entities.topics.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from twinbus.errors import OptionsError
 
 

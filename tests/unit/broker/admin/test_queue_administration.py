@@ -10,7 +10,7 @@ from admin_harness import MemoryNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp import sections
+from twinbus.amqp.message import sections
 from twinbus.broker.core.commands import (
     CloseReceiver,
     Command,

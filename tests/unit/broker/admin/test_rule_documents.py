@@ -8,7 +8,7 @@ import pytest
 
 from twinbus.broker.admin.rule_documents import read_rule, rule_description
 from twinbus.broker.admin.xml_text import INSTANCE, SERVICE_BUS
-from twinbus.broker.entities.rules import Rule, SqlAction, SqlFilter, TypedValue, from_text, to_text
+from twinbus.broker.entities.topics.rules import Rule, SqlAction, SqlFilter, TypedValue, from_text, to_text
 from twinbus.errors import ArgumentError
 
 NOON_MS = 1_593_950_400_000

@@ -31,8 +31,8 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import NOBODY, Delivery, Notice, Reply
-from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, Done, ReceiveMode, Refused, Settled
 from twinbus.broker.store.api import (
     Change,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.decoding import decode
-from twinbus.amqp.sections import (
+from twinbus.amqp.codec.decoding import decode
+from twinbus.amqp.message.sections import (
     Header,
     PropertyField,
     bare_message_start,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from namespace_harness import DEAD_LETTERS, QUEUE, SECOND_MS, NamespaceHarness, arrival, names
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     AcceptSession,
     BeginTransaction,

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from namespace_harness import DEAD_LETTERS, QUEUE, NamespaceHarness, arrival, names, properties_of
 from seeds import examples
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import (
     CloseReceiver,
     CreateQueue,

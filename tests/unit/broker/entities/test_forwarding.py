@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival, names, properties_of
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     Command,
     CreateQueue,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival, names
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.codec.types import Symbol
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core import registry
 from twinbus.broker.core.commands import (
     AcceptSession,
@@ -24,8 +24,8 @@ from twinbus.broker.core.commands import (
     UpdateRule,
 )
 from twinbus.broker.core.replies import LocksRenewed, Reply
-from twinbus.broker.entities.rules import Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.broker.message import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_arrival
 from twinbus.broker.operations import Done, ReceiveMode, Refused
 from twinbus.errors import ArgumentError, DecodeError, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from namespace_harness import QUEUE, START_MS, NamespaceHarness, names
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import CreateQueue, CreateSubscription, CreateTopic, SendMessages, UpdateQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.faults.catalogue import read_fault

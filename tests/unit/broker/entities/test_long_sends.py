@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 from namespace_harness import QUEUE, START_MS, NamespaceHarness, arrival, names, properties_of
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     CancelScheduled,
     Command,
@@ -23,9 +23,9 @@ from twinbus.broker.core.commands import (
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Step, TopicDescription
-from twinbus.broker.entities.rules import Rule, SqlAction, SqlFilter
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.entities.topic import Topic
+from twinbus.broker.entities.topics.rules import Rule, SqlAction, SqlFilter
+from twinbus.broker.entities.topics.topic import Topic
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Complete, Done, Refused
 from twinbus.broker.store.api import (

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from namespace_harness import START_MS, NamespaceHarness, names
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core.commands import (
     AcceptSession,
     CloseReceiver,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from namespace_harness import START_MS, NamespaceHarness, names, properties_of
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp
+from twinbus.amqp.codec.types import Timestamp
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import Header, PropertyField
 from twinbus.broker.core import registry
 from twinbus.broker.core.commands import (
     CancelScheduled,
@@ -32,7 +32,8 @@ from twinbus.broker.core.commands import (
     UpdateTopic,
 )
 from twinbus.broker.core.replies import EntitiesFound, RulesFound, SubscriptionDescription, TopicDescription
-from twinbus.broker.entities.rules import (
+from twinbus.broker.entities.settings import QueueSettings, QueueStatus, TopicSettings
+from twinbus.broker.entities.topics.rules import (
     CorrelationFilter,
     FalseFilter,
     Rule,
@@ -40,7 +41,6 @@ from twinbus.broker.entities.rules import (
     SqlFilter,
     TypedValue,
 )
-from twinbus.broker.entities.settings import QueueSettings, QueueStatus, TopicSettings
 from twinbus.broker.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.broker.operations import Complete, DeadLetter, Done, ReceiveMode, ReceiverLost
 from twinbus.broker.store.api import Change, InsertCopies

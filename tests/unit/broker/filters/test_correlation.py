@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rule_message import RuleMessage
 
-from twinbus.amqp.types import Int, Long, Symbol, Timestamp
+from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
 from twinbus.broker.filters.rule_errors import SqlError
 

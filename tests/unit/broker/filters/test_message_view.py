@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.amqp import sections
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.codec.types import Timestamp, Value
+from twinbus.amqp.message import sections
 from twinbus.broker.filters.compiler import compile_filter
 from twinbus.broker.filters.message_view import TopicMessage
 

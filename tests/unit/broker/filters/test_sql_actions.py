@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from rule_message import RuleMessage
 
-from twinbus.amqp.types import Described, Float32, Int, Long, Symbol, Timestamp, UByte
+from twinbus.amqp.codec.types import Described, Float32, Int, Long, Symbol, Timestamp, UByte
 from twinbus.broker.filters.actions import PropertyChanges, compile_action
 from twinbus.broker.filters.rule_errors import FilterError
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis.strategies import text
 from rule_message import RuleMessage
 
-from twinbus.amqp.types import Described, Float32, Int, Long, Symbol, Timestamp, ULong
+from twinbus.amqp.codec.types import Described, Float32, Int, Long, Symbol, Timestamp, ULong
 from twinbus.broker.filters import like as like_patterns
 from twinbus.broker.filters.compiler import compile_filter
 from twinbus.broker.filters.like import like_pattern

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from token_makers import js_token, python_token, secret_signer, web_token
 
-from twinbus.amqp import sections
-from twinbus.amqp.encoding import encode
-from twinbus.amqp.message_builder import APPLICATION_PROPERTIES, compound_section
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Int, Symbol
+from twinbus.amqp.codec.encoding import encode
+from twinbus.amqp.codec.types import Int, Symbol
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.message_builder import APPLICATION_PROPERTIES, compound_section
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.claims import CLAIMS_MAX, ClaimBook

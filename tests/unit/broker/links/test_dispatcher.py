@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from connection_harness import MEGABYTE, NOW_MS, ConnectionHarness
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, ULong
 from twinbus.amqp.events import DispositionArrived, Drained, LinkRefused, TransferArrived
-from twinbus.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
-from twinbus.amqp.performatives import Source
-from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.amqp.types import Int, Long, Symbol, Timestamp, ULong
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.core.commands import DeleteEntity
 from twinbus.broker.links import connection_context
 

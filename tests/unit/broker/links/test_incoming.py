@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from connection_harness import MEGABYTE, ConnectionHarness
 
+from twinbus.amqp.codec.outcomes import Accepted, Outcome, Rejected
 from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.message.sections import encode_message
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.message import BATCH_FORMAT, BODY_SECTIONS_MAX

@@ -14,16 +14,16 @@ from itertools import count
 import pytest
 from engine_client import EngineClient
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Accepted, Error, Rejected
+from twinbus.amqp.codec.performatives import Source
+from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Rejected
-from twinbus.amqp.performatives import Source
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import PLAIN, ServerSasl
-from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Symbol
 from twinbus.broker.auth.access_rules import AccessRule, RuleBook
 from twinbus.broker.auth.authority import Authority
 from twinbus.broker.faults.fault_table import FaultTable

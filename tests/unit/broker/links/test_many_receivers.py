@@ -7,7 +7,7 @@ from connection_harness import NOW_MS, ConnectionHarness
 from namespace_harness import NamespaceHarness, arrival
 
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.message.sections import encode_message
 from twinbus.broker.core.commands import CreateQueue
 from twinbus.broker.entities.receivers import DELETED_BYTES_MAX
 from twinbus.broker.entities.settings import QueueSettings

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from connection_harness import MEGABYTE, NOW_MS, ConnectionHarness
 
-from twinbus.amqp import sections
+from twinbus.amqp.codec.types import Int, Long, Timestamp
 from twinbus.amqp.events import ConnectionClosed, Drained, TransferArrived
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Int, Long, Timestamp
 from twinbus.broker.faults.catalogue import read_fault
 from twinbus.broker.ops.meter import Metered
 

@@ -8,11 +8,11 @@ from itertools import count
 import pytest
 from connection_harness import NOW_MS, ConnectionHarness
 
+from twinbus.amqp.codec.outcomes import Accepted, Rejected
+from twinbus.amqp.codec.types import Timestamp
 from twinbus.amqp.events import Event, TransferArrived
-from twinbus.amqp.outcomes import Accepted, Rejected
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.amqp.types import Timestamp
 from twinbus.broker.core.commands import CreateQueue, CreateSubscription, CreateTopic
 from twinbus.broker.core.namespace_backend import REQUESTS_AT_ONCE
 from twinbus.broker.core.replies import WORK_PER_STEP

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.message.sections import encode_message
 from twinbus.amqp.sasl import PLAIN, ClientSasl
-from twinbus.amqp.sections import encode_message
 from twinbus.broker.server import NamespaceServer
 from twinbus.connection_string import ConnectionString
 from twinbus.options import NamespaceOptions

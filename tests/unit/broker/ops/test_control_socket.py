@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from twinbus import control_client
-from twinbus import control_server as control
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.ops.control_socket import make_control_handler
-from twinbus.control_server import ControlServer, Handler
+from twinbus.control import control_client
+from twinbus.control import control_server as control
+from twinbus.control.control_server import ControlServer, Handler
 from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 
 NOW = 1_000_000

@@ -8,8 +8,8 @@ import pytest
 from ledger_disks import RefusingDisk
 from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival
 
-from twinbus.amqp import sections
-from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.message import sections
+from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import (
     CancelScheduled,
     Command,
@@ -22,8 +22,8 @@ from twinbus.broker.core.commands import (
     SendMessages,
 )
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
-from twinbus.broker.entities.rules import FalseFilter, Rule
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.entities.topics.rules import FalseFilter, Rule
 from twinbus.broker.message import PING_CONTENT_TYPE, Arrival, read_arrival
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, Done, ReceiveMode
 from twinbus.broker.ops.ledger_events import MESSAGES_PER_EVENT_MAX, MessageEventRecorder

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twinbus.amqp.types import text_of
+from twinbus.amqp.codec.types import text_of
 from twinbus.client.sdk.internals.required_parts import BatchMessage, MessageDeliveryState
 
 ATTACHED = 3

@@ -8,8 +8,8 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from twinbus.amqp.sections import read_application_properties, walk
-from twinbus.amqp.types import text_of
+from twinbus.amqp.codec.types import text_of
+from twinbus.amqp.message.sections import read_application_properties, walk
 from twinbus.client.sdk.internals.required_parts import (
     PyamqpTransportAsync,
     convert_to_message,
@@ -17,7 +17,7 @@ from twinbus.client.sdk.internals.required_parts import (
     is_tracing_enabled,
     trace_message,
 )
-from twinbus.pairing.encoded_messages import size_in_batch, stamp_of
+from twinbus.pairing.sending.encoded_messages import size_in_batch, stamp_of
 
 # The asyncio sender only takes a batch of its own transport, the sync sender any of the same kind: this one is both.
 _TRANSPORT = PyamqpTransportAsync
@@ -135,6 +135,6 @@ class _Traced:
 def batch_of(messages: Iterable[bytes]) -> ServiceBusMessageBatch:
     """What an SDK sender, sync or aio, sends as one batch of these encoded messages, each as it is.
 
-    The caller makes sure that they fit (`twinbus.pairing.encoded_messages.pack`).
+    The caller makes sure that they fit (`twinbus.pairing.sending.encoded_messages.pack`).
     """
     return _EncodedBatch(list(messages))

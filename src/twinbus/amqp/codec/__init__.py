@@ -1,0 +1,1 @@
+"""AMQP 1.0 as bytes: types, performatives and frames, encoded and decoded. No state."""

@@ -1,0 +1,1 @@
+"""An encoded message: its sections found, read, built and changed."""

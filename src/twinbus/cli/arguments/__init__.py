@@ -1,0 +1,1 @@
+"""Options that commands share: namespaces, keys, pairing, serving, completion."""

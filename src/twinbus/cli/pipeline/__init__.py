@@ -1,0 +1,1 @@
+"""`twinbus pipeline`: reports, watching and drains on Spark."""

@@ -1,0 +1,1 @@
+"""`twinbus status`, and its views."""

@@ -1,0 +1,1 @@
+"""`twinbus syphon`: its commands, one run, and what people see of it."""

@@ -1,0 +1,223 @@
+"""`twinbus syphon --processes N`: a syphon that has helpers, each in a process of its own, and shows them as one.
+
+The first process does everything that one syphon does: it watches, ends, and answers. Its helpers only pump. They do
+what they hear on a pipe, say on it how far they are, and stop when it is closed, whatever became of the first one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from twinbus.cli.arguments.option_groups import BacklogArguments, PairArguments, record_in
+from twinbus.cli.signals import on_signals
+from twinbus.cli.syphon.syphon_setup import SyphonEnds, ends_of
+from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+from twinbus.syphon.pump.pace import Keep, PaceChange
+
+REPORT_S = 0.25
+JOIN_S = 10.0
+ALERTS_KEPT = 1_000
+SUMS = ("moved", "moved_bytes", "rate", "received", "repeated", "in_doubt", "refused", "expired", "released", "held")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelperArguments:
+    """What a helper is made of: it finds keys and identities as its parent did."""
+
+    namespaces: PairArguments
+    backlog: BacklogArguments
+    options: SyphonOptions
+    ledger: Path | None
+
+
+# --- a helper ---
+
+
+def run_helper(arguments: HelperArguments, pipe: Connection, *, is_paused: bool) -> None:
+    """Pump until the pipe says stop, or is closed."""
+    asyncio.run(_help(arguments, pipe, is_paused=is_paused))
+
+
+async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    ends = ends_of(*arguments.namespaces.both(), arguments.backlog, arguments.options.attempt_s)
+
+    def tell(said: object) -> None:
+        with suppress(OSError):  # nobody listens any more: the loop hears of it too
+            pipe.send(said)
+
+    with record_in(arguments.ledger) as ledger:
+        syphon = Syphon(
+            ends.primary,
+            ends.secondary,
+            ends.names.primary,
+            ends.queue_count,
+            arguments.options,
+            on_alert=lambda alert: tell(tuple(alert)),
+            ledger=ledger,
+        )
+        if is_paused:
+            syphon.pump.pause()
+
+        def hear() -> None:
+            try:
+                said = pipe.recv()
+            except (EOFError, OSError):
+                said = "stop"
+            match said:
+                case "pause":
+                    syphon.pause()
+                case "resume":
+                    syphon.resume()
+                case PaceChange():
+                    syphon.change_pace(said)
+                case _:
+                    loop.remove_reader(pipe.fileno())
+                    stop.set()
+
+        # Ctrl-C reaches all of them, and the first one says when to stop.
+        with on_signals({signal.SIGTERM: stop.set, signal.SIGINT: lambda: None}):
+            async with syphon:
+                loop.add_reader(pipe.fileno(), hear)
+                while not stop.is_set():
+                    tell(counts_of(syphon.current_progress()))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REPORT_S):
+                            await stop.wait()
+    tell(counts_of(syphon.current_progress()))
+
+
+def counts_of(progress: Progress) -> dict[str, Any]:
+    return {name: getattr(progress, name) for name in SUMS}
+
+
+# --- the first process ---
+
+
+class HelperProcess:
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.counts: dict[str, Any] = dict.fromkeys(SUMS, 0)
+        """What it last said."""
+
+    def tell(self, said: object) -> None:
+        with suppress(OSError):  # it has ended, and that is heard too
+            self.pipe.send(said)
+
+
+class SyphonGroup(Syphon):
+    """A syphon that shares its work with helpers. What is counted is of all of them; the rate is shared."""
+
+    def __init__(self, helpers: int, arguments: HelperArguments, ends: SyphonEnds, **named: Any) -> None:
+        """`named` are those of a `Syphon`; the options are those of all together."""
+        options = _share_of(arguments.options, helpers + 1)
+        super().__init__(ends.primary, ends.secondary, ends.names.primary, ends.queue_count, options, **named)
+        self.processes = helpers + 1
+        self._tell_alert: Callable[[Alert], None] | None = named.get("on_alert")
+        self._arguments = replace(arguments, options=replace(options, until_empty=False, canary=None))
+        self._helpers: list[HelperProcess] = []
+        self._are_helping = False
+        self._alerted: set[tuple[str, ...]] = set()
+        self._counted_at = (-1, 0)
+        """When the backlog was last counted, and how many helpers had moved by then."""
+
+    async def start(self) -> None:
+        await super().start()
+        context = multiprocessing.get_context("spawn")
+        self._are_helping = self._may_help
+        for _ in range(self.processes - 1):
+            ours, theirs = context.Pipe()
+            run = partial(run_helper, self._arguments, theirs, is_paused=not self._are_helping)
+            process = context.Process(target=run, daemon=True)
+            process.start()
+            theirs.close()
+            helper = HelperProcess(process, ours)
+            self._helpers.append(helper)
+            asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, helper)
+
+    async def stop(self) -> None:
+        for helper in self._helpers:
+            helper.tell("stop")
+        await super().stop()
+        for helper in self._helpers:
+            await asyncio.to_thread(helper.process.join, JOIN_S)
+            if helper.process.is_alive():
+                helper.process.kill()
+            while not helper.pipe.closed:
+                self._hear(helper)
+
+    def pause(self) -> None:
+        super().pause()
+        self._let_help()
+
+    def resume(self) -> None:
+        super().resume()
+        self._let_help()
+
+    def change_pace(self, change: PaceChange) -> None:
+        share = None if isinstance(change.rate, Keep) or change.rate is None else change.rate / self.processes
+        shared = change if share is None else replace(change, rate=share)
+        super().change_pace(shared)
+        for helper in self._helpers:
+            helper.tell(PaceChange(rate=shared.rate, entities=change.entities))
+        self._let_help()
+
+    def current_progress(self) -> Progress:
+        own = super().current_progress()
+        sums = {name: getattr(own, name) + sum(each.counts[name] for each in self._helpers) for name in SUMS}
+        helped = sum(each.counts["moved"] for each in self._helpers)
+        if self._counted_at[0] != self._counted_ms:
+            self._counted_at = (self._counted_ms, helped)
+        left = None if own.left is None else max(0, own.left - (helped - self._counted_at[1]))
+        seconds_left = left / sums["rate"] if left is not None and sums["rate"] > 0 and own.state == "running" else None
+        return replace(own, **sums, left=left, seconds_left=seconds_left)
+
+    # --- helpers ---
+
+    @property
+    def _may_help(self) -> bool:
+        """Not while paused; and a number of messages is moved by the first one alone, which counts exactly."""
+        return self.pump.pace.is_running and self.pump.pace.first_left is None
+
+    def _let_help(self) -> None:
+        if self._may_help is not self._are_helping:
+            self._are_helping = self._may_help
+            for helper in self._helpers:
+                helper.tell("resume" if self._are_helping else "pause")
+
+    def _hear(self, helper: HelperProcess) -> None:
+        try:
+            said = helper.pipe.recv()
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(helper.pipe.fileno())
+            helper.pipe.close()
+            helper.counts |= {"rate": 0.0, "held": 0}
+            if not self._is_stopped:
+                text = f"process {helper.process.pid} has ended; the others go on, and what it held comes back"
+                self._say(Alert("process_ended", self.primary_name, text))
+            return
+        if isinstance(said, dict):
+            helper.counts = said
+        else:
+            self._say(Alert(*said))
+
+    def _say(self, alert: Alert) -> None:
+        """Each only once: all of them meet the same troubles."""
+        if self._tell_alert is not None and len(self._alerted) < ALERTS_KEPT and tuple(alert) not in self._alerted:
+            self._alerted.add(tuple(alert))
+            self._tell_alert(alert)
+
+
+def _share_of(options: SyphonOptions, processes: int) -> SyphonOptions:
+    return options if options.rate is None else replace(options, rate=options.rate / processes)

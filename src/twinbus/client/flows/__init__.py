@@ -1,0 +1,1 @@
+"""The conversations of a paired client, each written once; threads, tasks and tests run them."""

@@ -1,0 +1,1 @@
+"""Processes of this machine: registered, asked and steered through control sockets."""

@@ -1,0 +1,1 @@
+"""Reads a ledger: its records, its end, and whether it is complete."""

@@ -1,0 +1,204 @@
+"""Finds the segments of a ledger, at any depth below its folder, and which of them are being written to.
+
+All readers use this, so that all commands read the same segments, wherever they are: in a folder, or at a URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gzip
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from twinbus.errors import StoreError
+from twinbus.ledger.options import LedgerOptions
+from twinbus.ledger.writing.segment import COMPRESSED, CROWDED, SUFFIX, process_of
+from twinbus.storage import Folder, Location, open_folder
+
+LOOKS_MAX = 20
+STORE_FOLDER = "compacted"
+"""Default name of the compacted store of a ledger."""
+STORE_FILE, STORE_STEPS = "manifest.json", "steps"
+"""A file and a folder that every store has: there are no segments below one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment as it was listed."""
+
+    folder: Folder
+    name: str
+    """Its path below the folder of the ledger."""
+    bytes: int = field(default=0, compare=False)
+    modified_ms: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return self.folder.where(self.name)
+
+    @property
+    def path(self) -> Path:
+        """Of one in a folder of this machine; raises `StoreError` for others."""
+        return self.folder.path() / self.name
+
+    @property
+    def whereabouts(self) -> str:
+        """Where other processes find it: its URL, or its path without links."""
+        return str(self.path.resolve()) if self.folder.is_local else str(self)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.name.endswith(COMPRESSED)
+
+    @property
+    def process(self) -> str | None:
+        return process_of(self.name)
+
+    def open(self) -> BinaryIO:
+        """Its lines, from any place. Raises `OSError`, also while it is read.
+
+        One that is compressed is unpacked first: if that fails, nothing of it was read.
+        """
+        file = self.folder.open(self.name)
+        if not self.is_compressed:
+            return file
+        with file:
+            return _unpack(file, self.name)
+
+
+def segment_at(whereabouts: str) -> StoredSegment:
+    """The segment with these whereabouts."""
+    folder, _, name = whereabouts.rpartition("/")
+    return StoredSegment(open_folder(folder or "/"), name)
+
+
+def _unpack(file: BinaryIO, name: str) -> BinaryIO:
+    unpacked = tempfile.TemporaryFile(prefix="twinbus-")  # noqa: SIM115  the reader closes it
+    try:
+        with _unpacker(file, name) as lines:
+            shutil.copyfileobj(lines, unpacked, 1 << 20)
+    except OSError:
+        unpacked.close()
+        raise
+    except Exception as error:  # each package has errors of its own
+        unpacked.close()
+        raise OSError(errno.EIO, f"it cannot be unpacked: {error}") from error
+    unpacked.seek(0)
+    return cast("BinaryIO", unpacked)
+
+
+def _unpacker(file: BinaryIO, name: str) -> BinaryIO:
+    if name.endswith(".gz"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=file))
+    return _unpack_zstd(file)
+
+
+def _unpack_zstd(file: BinaryIO) -> BinaryIO:
+    """Raises `OSError` if the package is missing."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise OSError(errno.EIO, "zstd needs the package zstandard: pip install 'twinbus[zstd]'") from error
+    return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+
+
+class FoundSegments(NamedTuple):
+    """The segments as they were at one moment."""
+
+    segments: list[StoredSegment]
+    held: set[StoredSegment]
+    """Those that a writer on this machine has open."""
+    without_locks: set[StoredSegment]
+    """Those where there are no file locks, as at any URL: unknown whether a writer has them open."""
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The processes that have a segment open on this machine."""
+        return frozenset([name for name in (each.process for each in self.held) if name is not None])
+
+
+def find_segments(ledger: Location) -> list[StoredSegment]:
+    """The segments at any depth, in the order of their own names.
+
+    Raises `StoreError` if there is no such ledger, or if a folder in it cannot be read: what is in it would be missing
+    without a word.
+    """
+    folder = open_folder(ledger)
+    if folder.is_local and not folder.path().is_dir():
+        why = "not a folder" if folder.path().exists() else "no such folder"
+        raise StoreError(f"there is no ledger in {folder.url}: {why}")
+    files = folder.files(skip=_is_store)
+    if not files and not folder.is_local:
+        raise StoreError(f"there is no ledger in {folder.url}: nothing is stored there")
+    found = [
+        StoredSegment(folder, file.name, file.bytes, file.modified_ms)
+        for file in files
+        if file.name.endswith((SUFFIX, *COMPRESSED))
+    ]
+    return sorted(found, key=lambda each: (each.name.rpartition("/")[2], each.name))
+
+
+def _is_store(files: Collection[str], folders: Collection[str]) -> bool:
+    return STORE_FILE in files and STORE_STEPS in folders
+
+
+def segments_in(directory: Path) -> list[Path]:
+    """The segments of a ledger on this machine. Raises as `find_segments` does."""
+    return [each.path for each in find_segments(directory)]
+
+
+def segments_and_held(ledger: Location) -> FoundSegments:
+    """The segments, and which are open, at one moment.
+
+    A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
+    the locks, a process that held nothing had ended, and everything it wrote is there to be read.
+    """
+    segments = find_segments(ledger)
+    if not open_folder(ledger).is_local:
+        return FoundSegments(segments, set(), set(segments))
+    for _ in range(LOOKS_MAX):
+        locks = {each: lock_of(each.path) for each in segments}
+        before, segments = segments, find_segments(ledger)
+        if segments == before:
+            break
+    held = {each for each, is_locked in locks.items() if is_locked}
+    return FoundSegments(segments, held, {each for each, is_locked in locks.items() if is_locked is None})
+
+
+def lock_of(path: Path) -> bool | None:
+    """Whether a writer on this machine has the segment open; None: the file system has no locks."""
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return None
+    except OSError:
+        return False  # moved away, or not readable: reading it says so
+    return False
+
+
+USUAL_MAX: int = next(each.default for each in fields(LedgerOptions) if each.name == "directory_bytes_max")  # type: ignore[assignment]
+
+
+def crowded(segments: Iterable[StoredSegment]) -> list[str]:
+    """A line for each folder whose segments have nearly reached the usual limit of a writer, or passed it.
+
+    Nobody writes to a URL, so there is no limit.
+    """
+    used: dict[Path, int] = {}
+    for each in segments:
+        if each.folder.is_local:
+            used[each.path.parent] = used.get(each.path.parent, 0) + each.bytes
+    return [
+        f"the segments in {folder} take up {taken:,} bytes; unless directory_bytes_max says otherwise, writers stop at "
+        f"{USUAL_MAX:,}: twinbus ledger prune makes room"
+        for folder, taken in used.items()
+        if taken >= CROWDED * USUAL_MAX
+    ]

@@ -1,0 +1,1 @@
+"""Expected writers, copies of segments elsewhere, and room for new ones."""

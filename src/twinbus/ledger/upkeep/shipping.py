@@ -1,0 +1,258 @@
+"""Copies finished segments to another place, e.g. an object store, and makes sure that each copy is right.
+
+A segment is finished when no process writes to it any more. Its copy is `HOST/SEGMENT` below the place, whoever copies
+it and how often: a copy that is there and right is left alone. After an upload the copy is compared with its source,
+by the checksum that the store reports, or by reading it back. A file that is there and says something else is never
+replaced, unless the source begins with all of it, as after a copy that was made too early.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import msgspec
+
+from twinbus.errors import OptionsError, StoreError
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.lines import read_line
+from twinbus.ledger.reading.segment_files import FoundSegments, StoredSegment, segments_and_held
+from twinbus.ledger.schema import Record
+from twinbus.ledger.upkeep.pruning import Candidate, prune
+from twinbus.storage import Folder, Location, StoredFile, open_folder
+
+Compression = Literal["gzip", "zstd"]
+SUFFIXES: dict[Compression | None, str] = {None: "", "gzip": ".gz", "zstd": ".zst"}
+SHIPPED_FILE = "shipped.json"
+BLOCK_BYTES = 1 << 20
+END_BYTES = 64 * 1024
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """A copy that was compared with its source."""
+
+    bytes: int
+    version: str
+    source_bytes: int
+
+
+class ShippedCopies(msgspec.Struct):
+    """Which copies are known to be right, by place and name: `shipped.json` beside the segments.
+
+    It only spares reading copies again: without it, all of them are compared once more.
+    """
+
+    places: dict[str, dict[str, _Copy]] = {}
+
+
+@dataclass(slots=True)
+class ShipResult:
+    shipped: list[str] = field(default_factory=list)
+    """Names of the copies that were made."""
+    shipped_bytes: int = 0
+    known: int = 0
+    """Copies that were there before, and right."""
+    waiting: list[str] = field(default_factory=list)
+    """Segments that a process still writes to, or may."""
+    deleted: list[str] = field(default_factory=list)
+    """Segments that were deleted here after their copies had been compared."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Segments that were not copied, and why."""
+
+
+OnShipped = Callable[[StoredSegment], None]
+
+
+class Shipper:
+    """Ships the segments of one ledger to one place. Runs may be repeated and interrupted at any moment."""
+
+    def __init__(self, ledger: Path, to: Location, *, compress: Compression | None = None) -> None:
+        """Raises `OptionsError` if nothing can be shipped there."""
+        self._ledger = ledger
+        self._to = open_folder(to)
+        self._compress = compress
+        if self._to.is_local and self._to.path().resolve().is_relative_to(ledger.resolve()):
+            raise OptionsError(f"a ledger cannot be shipped into itself: {self._to.url} is in {ledger}")
+        if compress == "zstd":
+            _zstd()
+
+    def run(
+        self, *, process: str | None = None, delete: bool = False, now_ms: int = 0, on_shipped: OnShipped | None = None
+    ) -> ShipResult:
+        """Ship everything that is finished; of one `process` only, if it is named.
+
+        With `delete` the segments are deleted here once their copies are known to be right, and noted in `pruned.json`.
+        Raises `StoreError` if the ledger or the place cannot be read. What fails for one segment is in the result.
+        """
+        result, found = ShipResult(), segments_and_held(self._ledger)
+        segments = [each for each in found.segments if process is None or each.process == process]
+        there = {file.name: file for file in self._to.files()} if segments else {}
+        checked = _load_shipped(self._ledger)
+        right: list[StoredSegment] = []
+        for segment in segments:
+            try:
+                if not _is_finished(segment, found):
+                    result.waiting.append(segment.name)
+                    continue
+                self._ship(segment, there, checked, result)
+                right.append(segment)
+            except FileNotFoundError:
+                continue  # moved away meanwhile
+            except (OSError, StoreError) as error:
+                result.failed[segment.name] = str(getattr(error, "strerror", None) or error)
+            if on_shipped is not None:
+                on_shipped(segment)
+        if result.shipped or result.known:
+            _save_shipped(self._ledger, checked)
+        if delete and right:
+            chosen = [Candidate(each, is_read=False) for each in right if not each.path.is_symlink()]
+            prune(self._ledger, chosen, now_ms, lambda each: result.deleted.append(each.name), self._to.url)
+        return result
+
+    def _ship(
+        self, segment: StoredSegment, there: dict[str, StoredFile], checked: ShippedCopies, result: ShipResult
+    ) -> None:
+        """Raises `OSError` or `StoreError` unless there is a right copy now."""
+        copies = checked.places.setdefault(self._to.url, {})
+        base = f"{_host_of(segment)}/{_own_name(segment)}"
+        plain = not segment.is_compressed
+        forms = [f"{base}{suffix}" for suffix in SUFFIXES.values()] if plain else [base]
+        for name in (name for name in forms if name in there):
+            copy, seen = there[name], copies.get(name)
+            if seen == _Copy(copy.bytes, copy.version, segment.bytes) or self._is_right(segment, copy):
+                copies[name] = _Copy(copy.bytes, copy.version, segment.bytes)
+                result.known += 1
+                return
+            if not self._is_beginning(segment, name):
+                raise StoreError(f"{self._to.where(name)} says something else: it is not replaced; look at both")
+        name = f"{base}{SUFFIXES[self._compress if plain else None]}"
+        with _packed(segment, self._compress if plain else None) as source:
+            self._to.upload(name, source)
+            copy = next(file for file in self._to.files(base.rpartition("/")[0]) if file.name == name)
+            if not _is_same(self._to, copy, source):
+                raise StoreError(f"{self._to.where(name)} is not what was sent: it is sent again at the next run")
+        copies[name] = _Copy(copy.bytes, copy.version, segment.bytes)
+        result.shipped.append(name)
+        result.shipped_bytes += copy.bytes
+
+    def _is_right(self, segment: StoredSegment, copy: StoredFile) -> bool:
+        """Whether a copy, which may be compressed, has the lines of a segment."""
+        stored = StoredSegment(self._to, copy.name, copy.bytes)
+        if stored.is_compressed == segment.is_compressed:
+            return copy.bytes == segment.bytes and _is_same(self._to, copy, segment.path)
+        with segment.open() as one, stored.open() as other:
+            return _digest(one) == _digest(other)
+
+    def _is_beginning(self, segment: StoredSegment, name: str) -> bool:
+        """Whether the segment begins with everything that the copy has, and goes on."""
+        try:
+            with segment.open() as one, StoredSegment(self._to, name).open() as other:
+                while data := other.read(BLOCK_BYTES):
+                    if one.read(len(data)) != data:
+                        return False
+                return bool(one.read(1))
+        except OSError:  # cut off, so that it cannot be unpacked: it says nothing
+            return StoredSegment(self._to, name).is_compressed
+
+
+def _is_finished(segment: StoredSegment, found: FoundSegments) -> bool:
+    if segment in found.held:
+        return False
+    if segment not in found.without_locks:
+        return True
+    # Without locks only the records say so: its process has gone on to the next segment, or has closed its ledger.
+    later = [each for each in found.segments if each.process == segment.process and each.name > segment.name]
+    return bool(segment.process and later) or _is_closed(segment)
+
+
+def _is_closed(segment: StoredSegment) -> bool:
+    with segment.open() as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - END_BYTES))
+        last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    record = read_line(last)
+    return isinstance(record, Record) and record.kind == Kind.CLOSED
+
+
+def _host_of(segment: StoredSegment) -> str:
+    """The host that its first record names: the same whoever ships it."""
+    with segment.open() as file:
+        record = read_line(file.readline(END_BYTES))
+    host = record.host if isinstance(record, Record) else socket.gethostname()
+    return "".join(each if each.isalnum() or each in "-._" else "_" for each in host).lstrip(".") or "unknown"
+
+
+def _own_name(segment: StoredSegment) -> str:
+    """Names that we give are unique; others keep their folders."""
+    return segment.name.rpartition("/")[2] if segment.process else segment.name
+
+
+# --- copies ---
+
+
+@contextmanager
+def _packed(segment: StoredSegment, compress: Compression | None) -> Iterator[Path]:
+    """The file to send."""
+    if compress is None:
+        yield segment.path
+        return
+    with tempfile.NamedTemporaryFile(prefix="twinbus-") as file, segment.open() as lines:
+        with _packer(cast("BinaryIO", file), compress) as packed:
+            shutil.copyfileobj(lines, packed, BLOCK_BYTES)
+        file.flush()
+        yield Path(file.name)
+
+
+def _packer(file: BinaryIO, compress: Compression) -> BinaryIO:
+    if compress == "gzip":
+        return cast("BinaryIO", gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0))
+    return cast("BinaryIO", _zstd().ZstdCompressor(level=3).stream_writer(file, closefd=False))
+
+
+def _zstd() -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise OptionsError("zstd needs the package zstandard: pip install 'twinbus[zstd]'") from error
+    return zstandard
+
+
+def _is_same(folder: Folder, copy: StoredFile, source: Path) -> bool:
+    """Whether a copy has the bytes of a file, by the MD5 that S3 reports for most objects, or by reading it."""
+    if copy.bytes != source.stat().st_size:
+        return False
+    with source.open("rb") as file:
+        md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if not folder.is_local and copy.version == md5:
+        return True
+    with source.open("rb") as one, folder.open(copy.name) as other:
+        return _digest(one) == _digest(other)
+
+
+def _digest(file: BinaryIO) -> bytes:
+    total = hashlib.sha256()
+    while data := file.read(BLOCK_BYTES):
+        total.update(data)
+    return total.digest()
+
+
+# --- what is known ---
+
+
+def _load_shipped(ledger: Path) -> ShippedCopies:
+    with suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode((ledger / SHIPPED_FILE).read_bytes(), type=ShippedCopies)
+    return ShippedCopies()
+
+
+def _save_shipped(ledger: Path, copies: ShippedCopies) -> None:
+    with suppress(StoreError):  # then they are compared again
+        open_folder(ledger).put(SHIPPED_FILE, msgspec.json.encode(copies), private=True)

@@ -1,0 +1,1 @@
+"""Writes the ledger beside the work: nothing here keeps a caller waiting."""

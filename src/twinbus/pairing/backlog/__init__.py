@@ -1,0 +1,1 @@
+"""Backlog queues: names, order, rotation, and what a message carries there."""

@@ -1,0 +1,1 @@
+"""One send: retries, what a failure means, and the receipt."""

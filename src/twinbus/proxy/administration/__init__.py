@@ -1,0 +1,1 @@
+"""Administration over HTTPS, passed on to the primary."""

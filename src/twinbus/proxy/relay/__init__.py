@@ -1,0 +1,1 @@
+"""Receivers, sessions, requests and transactions, relayed to the primary link by link."""

@@ -1,0 +1,1 @@
+"""A stream that consumes: receives under lock, stages, completes."""

@@ -1,0 +1,1 @@
+"""Questions about a backlog, answered by peeking: nothing is taken."""
