@@ -100,7 +100,7 @@ def report(
     """
     from twinbus.cost.prices import load_prices
 
-    horizon_min = minutes("--horizon", horizon)
+    horizon_min = horizon_minutes(horizon)
     check_writable("--out", out)
     check_writable("--lost-to", lost_to)
     asked = Asked(which.selection(datetime.now(UTC)), table.files(), counted.points())
@@ -244,11 +244,11 @@ def _tell_about(ledger: str, compacted: CompactedLedger, bar: ProgressBar) -> No
         bar.note(f"skipped: {trouble}")
 
 
-def minutes(option: str, text: str) -> int:
-    """Whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
-    value = -(-parse_seconds(text, option) // 60)
+def horizon_minutes(text: str) -> int:
+    """`--horizon` in whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
+    value = -(-parse_seconds(text, "--horizon") // 60)
     if not 0 <= value <= HORIZON_MIN_MAX:
-        raise OptionsError(f"{option} is at most a year, got {text}")
+        raise OptionsError(f"--horizon is at most a year, got {text}")
     return int(value)
 
 

@@ -116,10 +116,10 @@ def watch(
       twinbus pipeline watch --ledger ./ledger --alert-command ./page-us
       twinbus pipeline watch --ledger ./ledger --since 1d --rounds 1
     """
-    from twinbus.cli.pipeline.pipeline import Asked, exit_code, minutes
+    from twinbus.cli.pipeline.pipeline import Asked, exit_code, horizon_minutes
     from twinbus.spark.report.alerts import AlertState
 
-    every_s, horizon_min = how.every_s(), minutes("--horizon", horizon)
+    every_s, horizon_min = how.every_s(), horizon_minutes(horizon)
     address = None if how.metrics is None else parse_address(how.metrics)
     for name, file in (("--out", out), ("--json-to", json_to), ("--metrics-file", how.metrics_file)):
         check_writable(name, file)

@@ -7,7 +7,7 @@ elsewhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from time import time
 from typing import Protocol
@@ -80,13 +80,11 @@ class RecordedSend(Protocol):
 
 
 class ClientRecorder:
-    def __init__(self, ledger: Ledger, primary: str, secondary: str, clock: Callable[[], float] = time) -> None:
-        """`clock` tells the seconds since 1970."""
+    def __init__(self, ledger: Ledger, primary: str, secondary: str) -> None:
         self._record = ledger.record
         self._record_later = ledger.record_later
         self._primary = primary
         self._secondary = secondary
-        self._clock = clock
         self._scheduled = ScheduledIds()
         self.board = BoardEventLog(ledger, secondary)
 
@@ -203,7 +201,7 @@ class ClientRecorder:
             sizes=event.sizes,
             reason=event.text,
             epoch=0 if entity is None else entity.epoch,
-            until_ms=int((self._clock() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
+            until_ms=int((time() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
         )
         self._record(record)
 
