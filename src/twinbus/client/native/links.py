@@ -263,7 +263,7 @@ class NativeLinks:
             async with asyncio.timeout(deadline_s), self._connection_for(path) as connection:
                 return await self._attach(connection, path)
         except TimeoutError:
-            is_silent = connection is None or not connection.has_heard_since(began_ms)
+            is_silent = connection is None or not connection.has_received_since(began_ms)
             if connection is not None and is_silent:
                 self._distrust(connection)
             raise LinkFailed(for_caller(self._silence(path, is_silent))) from None
@@ -315,7 +315,7 @@ class NativeLinks:
         for connection, windows in tuple(self._windows.items()):
             for window in tuple(windows):
                 window.look(now)
-                if window.is_silent and not connection.has_heard_since(monotonic_ms() - int(self._attempt_s * 1000)):
+                if window.is_silent and not connection.has_received_since(monotonic_ms() - int(self._attempt_s * 1000)):
                     self._distrust(connection)
         due = [at for windows in self._windows.values() for each in windows if (at := each.due_at()) is not None]
         if due:

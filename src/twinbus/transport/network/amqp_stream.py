@@ -28,7 +28,7 @@ class AmqpStream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer = EarliestTimer(self._tick)
         self._is_reading = True
-        self.heard_ms = 0
+        self.received_ms = 0
         """When the peer last sent anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,7 +40,7 @@ class AmqpStream(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        self.heard_ms = now_ms = self._clock()
+        self.received_ms = now_ms = self._clock()
         events = self._connection.receive(data, now_ms)
         if events:
             self._on_events(events)
