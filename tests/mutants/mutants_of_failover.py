@@ -522,7 +522,7 @@ FAILOVER = (
     Mutant(
         "P9",
         "pairing/backlog/envelope.py",
-        "        fields[PropertyField.GROUP_ID] = said.session_id\n",
+        "        fields[PropertyField.GROUP_ID] = found.session_id\n",
         "        pass\n",
         "a message comes home without its session",
         "test_the_way_home_gives_the_very_bytes_back",

@@ -96,8 +96,8 @@ def _read(path: Path) -> ChangeRecord | None:
     facts: dict[str, Any] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            facts |= said if isinstance(said, dict) else {}
+            entry = json.loads(line)
+            facts |= entry if isinstance(entry, dict) else {}
     known = {each.name for each in fields(ChangeRecord)}
     try:
         return ChangeRecord(**{name: value for name, value in facts.items() if name in known})

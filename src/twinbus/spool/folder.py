@@ -166,8 +166,8 @@ class SpoolDirectory:
     def _holder(self, path: Path) -> int | None:
         lock = self._try_lock(path, mark=False)
         if lock is None:
-            said = read_own(path / LOCK_FILE).strip()
-            return int(said) if said.isdigit() else 0
+            holder = read_own(path / LOCK_FILE).strip()
+            return int(holder) if holder.isdigit() else 0
         os.close(lock)
         return None
 

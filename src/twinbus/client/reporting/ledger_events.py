@@ -297,21 +297,21 @@ class Completions:
     """
 
     def __init__(self, recorder: ClientRecorder, path: str) -> None:
-        self._tell = recorder.settled
+        self._record_settled = recorder.settled
         self._path = path.strip("/")
 
     def completed(self, message: ServiceBusReceivedMessage) -> None:
-        self._tell(Kind.RECEIVED, self._path, (read_facts(message),), COMPLETED)
+        self._record_settled(Kind.RECEIVED, self._path, (read_facts(message),), COMPLETED)
 
     def deleted(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """They were taken with receive-and-delete."""
         for first in range(0, len(messages), MESSAGES_PER_EVENT_MAX):
             some = messages[first : first + MESSAGES_PER_EVENT_MAX]
-            self._tell(Kind.RECEIVED, self._path, tuple(map(read_facts, some)), RECEIVED_AND_DELETED)
+            self._record_settled(Kind.RECEIVED, self._path, tuple(map(read_facts, some)), RECEIVED_AND_DELETED)
 
     def dead_lettered(self, message: ServiceBusReceivedMessage, reason: str | None) -> None:
         why = "" if reason is None else str(reason)
-        self._tell(Kind.DEAD_LETTERED, self._path, (read_facts(message),), TOLD_BY_RECEIVER, why)
+        self._record_settled(Kind.DEAD_LETTERED, self._path, (read_facts(message),), TOLD_BY_RECEIVER, why)
 
 
 class ScheduledIds:
