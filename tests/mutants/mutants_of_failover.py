@@ -274,7 +274,7 @@ FAILOVER = (
     Mutant(
         "P6",
         "pairing/secondary.py",
-        "        return tuple(map(Rouse, self.waiting))",
+        "        return tuple(map(WakeWaiter, self.waiting))",
         "        return ()",
         "sends that wait for the secondary are not woken when it is back",
         "test_a_trial_that_connects_wakes_everybody_at_once",

@@ -203,7 +203,7 @@ class PairShell:
             lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
         )
         if self.pair.fences is not None:
-            syphon.witness = OrderObserver(self.pair, self.lock, self.settle)
+            syphon.observer = OrderObserver(self.pair, self.lock, self.settle)
         return syphon
 
     def _report_alert(self, alert: Alert) -> None:
