@@ -218,14 +218,12 @@ def read_fault(values: Mapping[str, Any]) -> Fault:
     scope = _read_scope(given, problems)
     length_ms = _read_parameter(LENGTH, given, problems)
     read = {one.key: _read_parameter(one, given, problems) for one in kind.parameters}
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     if name == RESTART and length_ms is None:
         length_ms = RESTART_MS
     fault = Fault(str(name), scope, length_ms, read)
     problems.extend(_without_effect(fault))
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     return fault
 
 
