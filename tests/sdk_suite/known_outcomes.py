@@ -13,8 +13,8 @@ NOT_APPLICABLE: dict[str, str] = {
 FAILS: dict[str, str] = {
     "test_message_property": "the client's: it cannot decode the decimal that it encoded itself, without any server",
     "test_sb_client_bad_entity": (
-        "a queue that does not exist is `MessagingEntityNotFoundError` here, it wants `ServiceBusAuthenticationError`: "
-        "a sender that takes a deleted queue for a wrong login does not fail over"
+        "ours, on purpose: for a queue that does not exist the service refuses the token, which this client takes for a "
+        "wrong login and tries again for 15 s; here the link is refused, at once and as `MessagingEntityNotFoundError`"
     ),
 }
 """Our server, or the limits of a run on one machine."""
