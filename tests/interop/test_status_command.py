@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from twinbus.cli.main import run
 from twinbus.cli.status import status
+from twinbus.client.inspection.inspect_pair import SAMPLE
 from twinbus.testing import LocalNamespace, NamespacePair
 
 QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
@@ -118,6 +119,23 @@ def test_messages_in_the_backlog_wait_or_show_a_failover(
     assert "2 messages in the backlog" in first
     code, said = twinbus_status("--entity", "orders")
     assert [(each["verdict"], each["sending"]["works"]) for each in said["entities"]] == [("failed over", False)]
+
+
+def test_a_backlog_too_deep_to_look_at_whole_hides_no_other_entity(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], twinbus_status: Any
+) -> None:
+    spaces.primary.create_queue("invoices")
+    spaces.primary.create_queue("returns")
+    spaces.primary.faults.add("no-receive", entities=["returns"])
+    fill(spaces, *["orders"] * (SAMPLE + 30))
+    code, said = twinbus_status()
+    assert (code, said["verdict"], said["waiting_messages"]) == (10, "failing", SAMPLE + 30)
+    found = {each["entity"]: (each["verdict"], each["waiting"], each["waiting_at_least"]) for each in said["entities"]}
+    assert found.pop("orders")[:2] == ("waiting", None)
+    assert found == {"invoices": ("works", None, 0), "returns": ("failing", None, 0)}
+    assert run(["status", *COUNT]) == 10
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["invoices", "works", "yes", "yes", "yes", "?"] in rows
 
 
 def test_a_message_in_quarantine_is_not_home(

@@ -73,6 +73,10 @@ def verdict(state: str = "failed over", reason: str = "sending fails") -> dict[s
     return {"pair": {**row, "since": None}}
 
 
+def source(at: float, fresh_s: float, problem: str = "") -> dict[str, Any]:
+    return {"at": at, "stale_at": at + fresh_s, "problem": problem}
+
+
 def entity(name: str, state: str = "healthy", reason: str = "") -> dict[str, Any]:
     ability = {"works": state != "failed over", "why": reason or None}
     counts = {"failed_over": 3 if state == "failed over" else 0, "suspect": 0, "healthy": 197}
@@ -141,6 +145,7 @@ def every_section(text: str, state: str | None = None) -> dict[str, dict[str, An
         "spools": {text: {"name": text, "folder": text, "messages": 1, "process": None, "problem": text}},
         "proxies": {text: {"name": text, "state": state, "reason": text}},
         "controls": {"sides": ["primary"]},
+        "sources": {"the pair": source(1.0, 1.0, text), "the board": {"at": None, "stale_at": None, "problem": text}},
         "faults": {f"primary/{text}": {"side": "primary", "id": text, "text": text, "ends": None}},
         "backlog": {
             "waiting": None,

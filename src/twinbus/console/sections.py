@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from twinbus.board.fleet import EntityInFleet, Fleet, FleetProcess
+from twinbus.client.inspection.freshness import FRESH_S
 from twinbus.client.inspection.health import Health, Judgement, entity_health
 from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
 from twinbus.cost.prices import Prices
@@ -31,11 +32,20 @@ CHANGE_WORDS: Mapping[str, frozenset[str]] = {
 """What an event about a change is; anything else is a note."""
 VERBS = frozenset(("answers", "does not answer", "refuses the key"))
 """States that are said without *is*."""
-WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.HEALTHY)
+WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.WORKS, Health.HEALTHY)
+OUTRANKED_BY_SUSPICION = frozenset((Health.WAITING, Health.UNKNOWN, Health.WORKS, Health.HEALTHY))
 SUSPECT = "suspect"
-NOT_COUNTED = "the backlog could not be counted whole"
+NOT_COUNTED = "not all of the backlog was looked at: more may wait there"
 PROCESSES_NAMED = 5
 """Of those that say that an entity is in trouble."""
+
+
+# --- how old it is ---
+
+
+def source_row(at: float | None, problem: str) -> Row:
+    """As of when one of those that are asked was last seen (None: never), and why it cannot be seen now."""
+    return {"at": at, "stale_at": None if at is None else at + FRESH_S, "problem": problem}
 
 
 # --- verdict and sides ---
@@ -121,12 +131,12 @@ def _entity_state(asked: EntityReport | None, named: EntityInFleet | None) -> tu
     if asked is None and named is not None and named.is_healthy:
         words = [Health.HEALTHY]
     worst = min(words, key=WORST_FIRST.index)
-    is_suspect = named is not None and bool(named.suspect) and worst in (Health.HEALTHY, Health.UNKNOWN, Health.WAITING)
+    is_suspect = named is not None and bool(named.suspect) and worst in OUTRANKED_BY_SUSPICION
     state = SUSPECT if is_suspect else worst.value
     if not reasons and state == Health.UNKNOWN and asked is not None:
         reasons = [ability.why for ability in (asked.sending, asked.receiving, asked.managing) if ability.why]
-        if asked.waiting is None:
-            reasons.append(NOT_COUNTED)
+    if not reasons and asked is not None and asked.waiting is None:
+        reasons = [NOT_COUNTED]
     return state, "; ".join(dict.fromkeys(reasons))
 
 
