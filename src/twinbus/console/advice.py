@@ -19,7 +19,7 @@ STILL_GONE = ("does not answer", "refuses the key")
 def advise(sections: Mapping[str, Facts], now: float) -> dict[str, Any]:
     """Of what was seen too long ago nothing is concluded."""
     at = sections.get("backlog", {}).get("at")
-    if is_stale(at, now):
+    if at is not None and is_stale(at, now):
         text = f"Both namespaces were last looked at {rough_duration(now - at)} ago."
         return {"loss": {"state": "unknown", "text": text}, "home": {"seconds": None, "text": text}, "todo": [_ASK]}
     return {"loss": _loss(sections), "home": _home(sections), "todo": [*_todo(sections)]}

@@ -46,7 +46,7 @@ logger = logging.getLogger("twinbus.console")
 
 THE_PAIR = "the pair"
 BUSY_SHARE = 4.0
-"""A look takes part of a processor: the next one begins only after four times its length, while that is fresh enough."""
+"""A look takes part of a processor: the next one begins only after four times its length, if that is soon enough."""
 BOARD_S, LOCAL_S, METER_S, SAMPLE_S, QUARANTINE_S = 5.0, 1.0, 5.0, 5.0, 15.0
 QUARANTINED_MAX = 200
 RECORDS_AT_ONCE = 500
@@ -176,7 +176,7 @@ class ConsoleWatch:
         self._state.put("fleet", sections.fleet_facts(self._fleet))
         self._state.put("processes", sections.process_rows(self._fleet))
         self._put_entities()
-        return True
+        return self._fleet.has_board is not None
 
     async def _look_into_quarantine(self) -> bool:
         seen, pair = self._seen, self._pair
