@@ -10,6 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import Heard, PairHarness, wait_until
 
+from twinbus import ShareFailover
 from twinbus.board.fleet import Fleet, FleetVerdict, ProcessWord
 from twinbus.board.queue import board_path
 from twinbus.board.reader import read_board
@@ -93,3 +94,27 @@ def test_ledger_and_meter_count_the_same_reports(both: PairHarness, tmp_path: Pa
     assert sum(each.bytes for each in posted) == metered["send"]["bytes"]
     created = [each.queue for each in records if each.kind == "queue_created"]
     assert board_path(both.name) in created
+
+
+def test_ledger_and_meter_count_the_same_looks_of_a_client_that_shares_findings(
+    both: PairHarness, tmp_path: Path
+) -> None:
+    """C1."""
+    share = ShareFailover(keys={host: f"a secret that only {host} has" for host in ("us", "a", "b")}, host="us")
+    interval = timedelta(minutes=30)
+    with (
+        both.bus(board=True, ledger=tmp_path, share_failover=share, failover_interval=interval) as bus,
+        bus.get_queue_sender(both.orders) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("healthy"))
+        both.primary.break_("no-send", both.orders)
+        with pytest.raises(Exception, match="twinbus"):
+            sender.send_messages(ServiceBusMessage("fails"))
+        wait_until(lambda: peeks(both) > 2)
+        both.primary.clear()
+    recorded = [each for each in LedgerReader(tmp_path).records() if each.kind == "board_peeked"]
+    assert sum(each.count for each in recorded) == peeks(both)
+
+
+def peeks(both: PairHarness) -> int:
+    return both.secondary.operations(board_path(both.name)).get("peek", 0)

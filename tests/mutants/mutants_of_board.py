@@ -70,6 +70,14 @@ BOARD = (
         "test_a_report_does_not_count_when_it_is_old_even_if_nothing_newer_proves_it_but_our_own",
     ),
     Mutant(
+        "C1",
+        "cost/forecast.py",
+        "usage.board_clearings + usage.board_reads + usage.shared_reads",
+        "usage.board_clearings + usage.board_reads",
+        "what sharing findings costs is not forecast",
+        "test_nobody_pays_for_sharing_who_does_not_share",
+    ),
+    Mutant(
         "X7",
         "client/inspection/freshness.py",
         "min(wanted_s, FRESH_S - SHOWN_WITHIN_S - 2 * took_s)",

@@ -26,6 +26,10 @@ FRESH_S = 50.0
 REPLAY_S = 30.0
 """Between the time that a host says in a report and the one at which the secondary stored it."""
 INSTANCES_MAX = 1_000
+LOOK_EVERY_S = 3.0
+"""While an entity is suspect."""
+TIME_GOOD_S = 1_800.0
+"""After so long the bounds of the secondary's clock are found anew, for clocks drift."""
 
 
 def sign(key: bytes, path: str, body: bytes) -> str:
