@@ -70,6 +70,14 @@ BOARD = (
         "test_a_report_does_not_count_when_it_is_old_even_if_nothing_newer_proves_it_but_our_own",
     ),
     Mutant(
+        "X6",
+        "board/sharing.py",
+        "self._share_max = max(1, INSTANCES_MAX // max(1, len(self._latest)))",
+        "self._share_max = 1_000_000",
+        "a host whose key is lost fills the memory of all others",
+        "test_a_host_with_many_instances_pushes_out_only_its_own",
+    ),
+    Mutant(
         "C1",
         "cost/forecast.py",
         "usage.board_clearings + usage.board_reads + usage.shared_reads",
