@@ -33,14 +33,20 @@ def wait_for_fleet(harness: PairHarness, is_so: Callable[[Fleet], bool]) -> Flee
 
 
 def test_a_failover_is_seen_on_the_board_and_so_is_the_recovery(both: PairHarness) -> None:
-    with both.bus(board=True) as bus, bus.get_queue_sender(both.orders) as sender:
+    interval = timedelta(minutes=20)
+    with (
+        both.bus(board=True, ping_primary_interval=interval) as bus,
+        bus.get_queue_sender(both.orders) as sender,
+    ):
         sender.send_messages(ServiceBusMessage("1"))
         fleet = wait_for_fleet(both, lambda fleet: bool(fleet.processes))
         assert fleet.verdict is FleetVerdict.HEALTHY
-        bus.force_failover(both.orders, reason="drill", stay=True)
+        bus.force_failover(both.orders, reason="drill")
         fleet = wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.FAILED_OVER)
         (orders,) = fleet.entities()
         assert (orders.entity, orders.failed_over, orders.reason) == (both.orders, 1, "drill")
+        assert orders.ping_in_s is not None
+        assert 15 * 60 < orders.ping_in_s < 25 * 60
         bus.mark_healthy(both.orders)
         wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.HEALTHY)
         board = bus.status().board

@@ -77,16 +77,20 @@ def _side(which: str, side: SideReport) -> Row:
 # --- entities ---
 
 
-def entity_rows(seen: Inspection, fleet: Fleet | None, pings: Mapping[str, float]) -> Rows:
-    """Entities that were asked about, and those that processes name. `pings`: by lower name, when the next one is."""
+def entity_rows(seen: Inspection, fleet: Fleet | None, pings: Mapping[str, float], fleet_at: float = 0.0) -> Rows:
+    """Entities that were asked about, and those that processes name.
+
+    `pings`: by lower name, when the next one of this machine is. `fleet_at`: when the board was looked at.
+    """
     named = {} if fleet is None else {each.entity.lower(): each for each in fleet.entities()}
     who = {} if fleet is None else _who_says(fleet)
     rows = {
-        each.entity.lower(): _entity(each, named.get(each.entity.lower()), who, seen, pings) for each in seen.entities
+        each.entity.lower(): _entity(each, named.get(each.entity.lower()), who, pings, fleet_at)
+        for each in seen.entities
     }
     for key, each in named.items():
         if key not in rows:
-            rows[key] = _entity(None, each, who, seen, pings)
+            rows[key] = _entity(None, each, who, pings, fleet_at)
     return rows
 
 
@@ -94,18 +98,19 @@ def _entity(
     asked: EntityReport | None,
     named: EntityInFleet | None,
     who: Mapping[str, Sequence[Row]],
-    seen: Inspection,
     pings: Mapping[str, float],
+    fleet_at: float,
 ) -> Row:
     name = asked.entity if asked is not None else named.entity if named is not None else ""
     key = name.lower()
     state, reason = _entity_state(asked, named)
+    told = None if named is None or named.ping_in_s is None else round(fleet_at + named.ping_in_s)
     return {
         "name": name,
         "kind": "" if asked is None or asked.kind == "unknown" else asked.kind,
         "state": state,
         "reason": reason,
-        "since": None if named is None or named.longest_s is None else round(seen.at - named.longest_s),
+        "since": None if named is None or named.longest_s is None else round(fleet_at - named.longest_s),
         **{
             what: None if asked is None else _works(getattr(asked, what))
             for what in ("sending", "receiving", "managing")
@@ -116,7 +121,7 @@ def _entity(
         "suspect": 0 if named is None else named.suspect,
         "healthy": 0 if named is None else named.healthy,
         "who": list(who.get(key, ())),
-        "next_ping": pings.get(key),
+        "next_ping": min(filter(None, [pings.get(key), told]), default=None),
     }
 
 

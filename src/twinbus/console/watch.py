@@ -84,6 +84,7 @@ class ConsoleWatch:
         self._board = BoardReader(pair.secondary.dial(pair.attempt_s), pair.primary_name, attempt_s=pair.attempt_s)
         self._seen: Inspection | None = None
         self._fleet: Fleet | None = None
+        self._fleet_at = 0.0
         self._proxies: list[ProxyReport] = []
         self._rates: dict[str, tuple[float, int]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -169,10 +170,10 @@ class ConsoleWatch:
         if self._seen is not None:
             statuses = [each.facts for each in self._proxies if each.facts is not None]
             pings = sections.next_pings(statuses, parse_time)
-            self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings))
+            self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings, self._fleet_at))
 
     async def _look_at_board(self) -> bool:
-        self._fleet = await self._board.look()
+        self._fleet, self._fleet_at = await self._board.look(), time()
         self._state.put("fleet", sections.fleet_facts(self._fleet))
         self._state.put("processes", sections.process_rows(self._fleet))
         self._put_entities()

@@ -68,9 +68,19 @@ def test_an_entity_is_as_bad_as_the_worse_of_what_is_known(
 
 
 def test_an_entity_names_the_processes_that_have_left_it_and_since_when() -> None:
-    row = sections.entity_rows(seen(asked()), fleet(failed_over(for_s=60.0)), {"orders": 1_030.0})["orders"]
+    row = sections.entity_rows(seen(asked()), fleet(failed_over(for_s=60.0)), {"orders": 1_030.0}, 1_000.0)["orders"]
     assert (row["failed_over"], row["since"], row["next_ping"]) == (1, 938, 1_030.0)
     assert row["who"] == [{"process": "client 7 on host-a", "state": "failed over"}]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "shown"), [(1_030.0, 22.0, 1_020), (1_010.0, 22.0, 1_010), (None, 2.0, None)]
+)
+def test_the_next_ping_is_the_first_one_of_any_process(here: float | None, there: float, shown: float | None) -> None:
+    """One that was due before the report was read is over."""
+    pings = {} if here is None else {"orders": here}
+    rows = sections.entity_rows(seen(asked()), fleet(failed_over(ping_in_s=there)), pings, 1_000.0)
+    assert rows["orders"]["next_ping"] == shown
 
 
 def test_an_entity_that_works_says_that_more_may_wait_where_nobody_looked() -> None:
