@@ -41,6 +41,12 @@ class Crowd:
     def entrance(self) -> str:
         return self.server.entrance
 
+    @property
+    def streams(self) -> int:
+        """Pages that are told what is new."""
+        app = self.server._app
+        return 0 if app is None else len(app._streams)
+
     def put(self, name: str, section: dict[str, Any]) -> None:
         self._loop.call_soon_threadsafe(self.state.put, name, section)
 
