@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-from console_crowd import Crowd, crowd, entity, every_section, process, verdict
+from console_crowd import Crowd, crowd, entity, every_section, process, source, verdict
 from console_scene import serious_on
 from playwright.sync_api import Browser, Page, expect
+
+from twinbus.client.inspection.freshness import FRESH_S
 
 pytestmark = [pytest.mark.console, pytest.mark.timeout(600)]
 
@@ -127,6 +130,35 @@ def test_axe_finds_nothing_serious_in_any_section_or_question(
     page.get_by_role("button", name="Hold a drill").click()
     assert serious_on(page) == []
     page.get_by_role("button", name="Cancel").click()
+    page.context.close()
+
+
+def test_what_is_too_old_is_marked_and_green_no_more(browser: Browser, console: Crowd) -> None:
+    now = time.time()
+    console.put("verdict", verdict("healthy", "everything works"))
+    console.put("sources", {"the pair": source(now, FRESH_S), "the board": source(now, FRESH_S)})
+    page = entered(browser, console)
+    pair_age, fleet_age = page.locator("#entities .as-of"), page.locator("#processes .as-of")
+    expect(page.locator("#verdict-word")).to_have_text("Healthy")
+    expect(pair_age).to_have_text(re.compile(r"^\d+ s ago$"))
+    console.put("sources", {"the pair": source(now - 40, FRESH_S, "no answer"), "the board": source(now, FRESH_S)})
+    expect(pair_age).to_contain_text("no answer")
+    expect(pair_age).to_have_text(re.compile(r"^▲ As of \d\d:\d\d:\d\d, \d+ s ago: no answer$"))
+    expect(page.locator("#verdict-word")).to_have_text("Not known now, was healthy")
+    assert "good" not in (page.locator("#verdict").get_attribute("class") or "")
+    expect(fleet_age).to_have_text(re.compile(r"^\d+ s ago$"))
+    assert serious_on(page) == []
+    console.put("sources", {"the pair": source(time.time(), FRESH_S)})
+    expect(page.locator("#verdict-word")).to_have_text("Healthy")
+    page.context.close()
+
+
+def test_what_is_not_replaced_gets_old_before_the_eyes(browser: Browser, console: Crowd) -> None:
+    """Nothing is told to the page: a source that hangs says nothing."""
+    console.put("sources", {"the pair": source(time.time(), 3.0)})
+    page = entered(browser, console)
+    expect(page.locator("#verdict-word")).to_have_text("Not known now, was failed over")
+    expect(page.locator("#sides .as-of")).to_contain_text("▲ As of")
     page.context.close()
 
 

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import pytest
 from console_crowd import TOKEN, Crowd, crowd, entity, verdict
+from paired import wait_until
 
-from twinbus.console import access
+from twinbus.console import access, app
 from twinbus.console.access import WRONG_TOKENS_MAX
 from twinbus.console.actions import ConsoleActions
 from twinbus.console.server import LIMITS
@@ -166,6 +167,30 @@ def test_a_slow_reader_gets_the_latest_and_not_everything_that_was(console: Crow
             assert len(got) < CHANGES // 2 * whole_bytes
         quick = held.enter_context(connect(console, stream))
         assert quick.recv(5) == b"HTTP/", "others are served meanwhile"
+
+
+def test_a_page_that_reads_nothing_is_hung_up_on_and_what_it_was_told_is_forgotten(
+    console: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "STALLED_S", 0.5)
+    stream = head(console, "GET /api/stream HTTP/1.1", b"Cookie: " + cookie_of(console).encode())
+    console.put("entities", {f"q-{number}": entity(f"q-{number}", reason="r" * 400) for number in range(10 * ROWS)})
+    with connect(console, stream, receive_bytes=4_096) as reader:
+        wait_until(lambda: console.streams)
+        wait_until(lambda: console.streams == 0)
+        with contextlib.suppress(ConnectionError):
+            while reader.recv(65_536):
+                pass
+
+
+def test_pages_that_read_nothing_share_a_bound(console: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "UNREAD_BYTES_MAX", 20_000_000)
+    stream = head(console, "GET /api/stream HTTP/1.1", b"Cookie: " + cookie_of(console).encode())
+    console.put("entities", {f"q-{number}": entity(f"q-{number}", reason="r" * 400) for number in range(10 * ROWS)})
+    with contextlib.ExitStack() as held:
+        for _ in range(SLOW_READERS):
+            held.enter_context(connect(console, stream, receive_bytes=4_096))
+        wait_until(lambda: 0 < console.streams < SLOW_READERS / 2)
 
 
 def test_a_stream_ends_with_its_session(console: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.cli import output
 from twinbus.cli.commands import message as message_command
 from twinbus.cli.main import run
 from twinbus.testing import LocalNamespace
+from twinbus.transport.failures import ConnectionFailed, no_answer
+from twinbus.transport.links.locked_search import LockedSearch
 
 
 @pytest.fixture
@@ -230,6 +233,36 @@ def test_without_the_right_to_read_settings_dead_letters_are_sent_again_all_the_
         assert message("dead-letter", "orders", "--all", "--why", "Poison") == 0
         assert message("resubmit", "orders", "--all") == 0
         assert ids_in(namespace, "orders") == ["m1"]
+
+
+def test_a_topic_that_would_lose_dead_letters_does_not_get_them(
+    bus: LocalNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ServiceBusAdministrationClient.from_connection_string(bus.connection_string) as admin:
+        admin.create_topic("news")
+        assert message("dead-letter", "orders", "2", "3", "--why", "Poison") == 0
+        assert message("resubmit", "orders", "--all", "--into", "news") == 1
+        assert "news is a topic without subscriptions: it would lose every message" in capsys.readouterr().err
+        assert ids_in(bus, "orders", ServiceBusSubQueue.DEAD_LETTER) == ["m2", "m3"]
+        admin.create_subscription("news", "all")
+    assert message("resubmit", "orders", "--id", "m2", "--into", "news") == 0
+    assert "news is a topic: what no subscription of it takes is lost there" in capsys.readouterr().err
+    assert message("peek", "news", "--subscription", "all", "--id", "m2", "--json") == 0
+    assert message("resubmit", "orders", "--all") == 0
+    assert "is a topic" not in capsys.readouterr().err
+
+
+def test_a_message_that_was_sent_and_could_not_be_removed_is_said_to_have_a_copy(
+    bus: LocalNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def complete(_self: LockedSearch, _transfer: object) -> None:
+        raise ConnectionFailed(no_answer("the queue did not answer in time", in_doubt=True))
+
+    monkeypatch.setattr(LockedSearch, "complete", complete)
+    assert message("dead-letter", "orders", "2", "--why", "Poison") == 0
+    assert message("resubmit", "orders", "--all") == 3
+    assert "stays: a copy is in orders, but it could not be removed here: " in capsys.readouterr().err
+    assert ids_in(bus, "orders")[-1] == "m2"
 
 
 def test_while_settings_cannot_be_read_nothing_is_risked(

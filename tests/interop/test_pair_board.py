@@ -10,6 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import Heard, PairHarness, wait_until
 
+from twinbus import ShareFailover
 from twinbus.board.fleet import Fleet, FleetVerdict, ProcessWord
 from twinbus.board.queue import board_path
 from twinbus.board.reader import read_board
@@ -32,14 +33,20 @@ def wait_for_fleet(harness: PairHarness, is_so: Callable[[Fleet], bool]) -> Flee
 
 
 def test_a_failover_is_seen_on_the_board_and_so_is_the_recovery(both: PairHarness) -> None:
-    with both.bus(board=True) as bus, bus.get_queue_sender(both.orders) as sender:
+    interval = timedelta(minutes=20)
+    with (
+        both.bus(board=True, ping_primary_interval=interval) as bus,
+        bus.get_queue_sender(both.orders) as sender,
+    ):
         sender.send_messages(ServiceBusMessage("1"))
         fleet = wait_for_fleet(both, lambda fleet: bool(fleet.processes))
         assert fleet.verdict is FleetVerdict.HEALTHY
-        bus.force_failover(both.orders, reason="drill", stay=True)
+        bus.force_failover(both.orders, reason="drill")
         fleet = wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.FAILED_OVER)
         (orders,) = fleet.entities()
         assert (orders.entity, orders.failed_over, orders.reason) == (both.orders, 1, "drill")
+        assert orders.ping_in_s is not None
+        assert 15 * 60 < orders.ping_in_s < 25 * 60
         bus.mark_healthy(both.orders)
         wait_for_fleet(both, lambda fleet: fleet.verdict is FleetVerdict.HEALTHY)
         board = bus.status().board
@@ -93,3 +100,27 @@ def test_ledger_and_meter_count_the_same_reports(both: PairHarness, tmp_path: Pa
     assert sum(each.bytes for each in posted) == metered["send"]["bytes"]
     created = [each.queue for each in records if each.kind == "queue_created"]
     assert board_path(both.name) in created
+
+
+def test_ledger_and_meter_count_the_same_looks_of_a_client_that_shares_findings(
+    both: PairHarness, tmp_path: Path
+) -> None:
+    """C1."""
+    share = ShareFailover(keys={host: f"a secret that only {host} has" for host in ("us", "a", "b")}, host="us")
+    interval = timedelta(minutes=30)
+    with (
+        both.bus(board=True, ledger=tmp_path, share_failover=share, failover_interval=interval) as bus,
+        bus.get_queue_sender(both.orders) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("healthy"))
+        both.primary.break_("no-send", both.orders)
+        with pytest.raises(Exception, match="twinbus"):
+            sender.send_messages(ServiceBusMessage("fails"))
+        wait_until(lambda: peeks(both) > 2)
+        both.primary.clear()
+    recorded = [each for each in LedgerReader(tmp_path).records() if each.kind == "board_peeked"]
+    assert sum(each.count for each in recorded) == peeks(both)
+
+
+def peeks(both: PairHarness) -> int:
+    return both.secondary.operations(board_path(both.name)).get("peek", 0)

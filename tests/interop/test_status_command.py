@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from twinbus import Namespace
 from twinbus.cli.main import run
-from twinbus.cli.status import status
+from twinbus.cli.status import status, status_view
+from twinbus.cli.status.fleet_view import FleetView
+from twinbus.cli.status.spool_view import SpoolView
+from twinbus.client.inspection.freshness import FRESH_S
+from twinbus.client.inspection.health import EVERYTHING
+from twinbus.client.inspection.inspect_pair import SAMPLE, inspect
 from twinbus.testing import LocalNamespace, NamespacePair
 
 QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
@@ -118,6 +126,23 @@ def test_messages_in_the_backlog_wait_or_show_a_failover(
     assert "2 messages in the backlog" in first
     code, said = twinbus_status("--entity", "orders")
     assert [(each["verdict"], each["sending"]["works"]) for each in said["entities"]] == [("failed over", False)]
+
+
+def test_a_backlog_too_deep_to_look_at_whole_hides_no_other_entity(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], twinbus_status: Any
+) -> None:
+    spaces.primary.create_queue("invoices")
+    spaces.primary.create_queue("returns")
+    spaces.primary.faults.add("no-receive", entities=["returns"])
+    fill(spaces, *["orders"] * (SAMPLE + 30))
+    code, said = twinbus_status()
+    assert (code, said["verdict"], said["waiting_messages"]) == (10, "failing", SAMPLE + 30)
+    found = {each["entity"]: (each["verdict"], each["waiting"], each["waiting_at_least"]) for each in said["entities"]}
+    assert found.pop("orders")[:2] == ("waiting", None)
+    assert found == {"invoices": ("works", None, 0), "returns": ("failing", None, 0)}
+    assert run(["status", *COUNT]) == 10
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["invoices", "works", "yes", "yes", "yes", "?"] in rows
 
 
 def test_a_message_in_quarantine_is_not_home(
@@ -233,3 +258,53 @@ def test_watching_as_json_is_one_object_a_line(
     out, err = capsys.readouterr()
     assert [json.loads(line)["verdict"] for line in out.splitlines()] == ["healthy", "healthy"]
     assert err == ""
+
+
+@pytest.mark.parametrize("took_s", [0.5, 6.0, 11.0])
+def test_while_watching_a_look_is_replaced_before_it_is_thirty_seconds_old(
+    monkeypatch: pytest.MonkeyPatch, took_s: float
+) -> None:
+    now, began, shown = [1_000.0], [0.0], list[float]()
+
+    def look(earlier: Any) -> float:
+        began[0] = now[0]
+        now[0] += took_s
+        return began[0]
+
+    def show(_screen: Any, looked_at: float) -> None:
+        shown.append(looked_at)
+        if len(shown) > 1:
+            assert now[0] - shown[-2] <= FRESH_S
+        if len(shown) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(status, "_pause", lambda length_s: now.append(now.pop() + length_s))
+    monkeypatch.setattr(status_view.StatusScreen, "show", show)
+    views: Any = (None, None)
+    status._watch(look, EVERYTHING, 25.0, views, as_json=True, show_all=False)  # type: ignore[arg-type]
+    assert len(shown) == 5
+
+
+def test_a_screen_says_when_what_it_shows_is_too_old(spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Screen:
+        def update(self, shown: Any, *, refresh: bool) -> None:
+            lines.append(shown.renderables[0].plain)
+
+        def stop(self) -> None: ...
+
+    here, there = (
+        Namespace.from_connection_string(each.connection_string) for each in (spaces.primary, spaces.secondary)
+    )
+    seen = inspect(here, there, 2, attempt_s=5.0)
+    views = SpoolView(None, "contoso"), FleetView(there, "contoso", 5.0, shows_all=False)
+    with views[1], status_view.StatusScreen(EVERYTHING, views, as_json=False, show_all=False) as screen:
+        monkeypatch.setattr(screen, "_live", Screen())
+        screen.show(seen)
+        screen.show(replace(seen, at=seen.at - FRESH_S))
+        assert screen._old_soon is not None
+        screen._old_soon.join(30)
+    healthy = "healthy: it has no queue or topic, and nothing waits in the backlog"
+    assert lines == [healthy, healthy, f"unknown: the last look is more than 30 s old. It said {healthy}"]

@@ -66,6 +66,7 @@ ROOMS = (
         "status, events, metrics, ledger records",
         "amqp board client ledger pairing plain_text units",
     ),
+    Room("client.inspection.freshness", "how old what is shown may be", is_pure=True),
     Room(
         "client.inspection",
         "a pair seen from outside",
@@ -297,7 +298,7 @@ ROOMS = (
         ),
     ),
     Room("console.access", "who is let in", is_pure=True),
-    Room("console.advice", "what an operator is told", "units", is_pure=True),
+    Room("console.advice", "what an operator is told", "client.inspection.freshness units", is_pure=True),
     Room("console.delta", "what of the state is new to a page", is_pure=True),
     Room("console.sections", "what the page shows, as rows", "board client.inspection cost", is_pure=True),
     Room("cli", "commands, and what people see", "*"),

@@ -29,6 +29,8 @@ class BoardInMemory:
         self.posts: list[PostedReport] = []
         self.peeks = 0
         self.shown = 0
+        self.operations = 0
+        """As the service charges for them: an empty answer costs as much as one message."""
 
     def post(self, what: ProcessReport | bytes, at: float) -> None:
         """`at`: seconds on the secondary's clock since the test began."""
@@ -40,6 +42,7 @@ class BoardInMemory:
         self.peeks += 1
         found = self.posts[max(0, ask.from_sequence - 1) :][: ask.most]
         self.shown += len(found)
+        self.operations += max(1, len(found))
         return found
 
     def run(self, flow: Look) -> BoardLook:
@@ -51,5 +54,5 @@ class BoardInMemory:
             found: BoardLook = done.value
             return found
 
-    def look(self, from_sequence: int | None = None, **limits: int) -> BoardLook:
+    def look(self, from_sequence: int | None = None, **limits: Any) -> BoardLook:
         return self.run(look(from_sequence, **limits))

@@ -41,6 +41,12 @@ class Crowd:
     def entrance(self) -> str:
         return self.server.entrance
 
+    @property
+    def streams(self) -> int:
+        """Pages that are told what is new."""
+        app = self.server._app
+        return 0 if app is None else len(app._streams)
+
     def put(self, name: str, section: dict[str, Any]) -> None:
         self._loop.call_soon_threadsafe(self.state.put, name, section)
 
@@ -71,6 +77,10 @@ def crowd(*, allows_changes: bool = False) -> Iterator[Crowd]:
 def verdict(state: str = "failed over", reason: str = "sending fails") -> dict[str, Any]:
     row = {"name": "the pair", "state": state, "reason": reason, "reasons": [reason], "unknown": [], "at": 1.0}
     return {"pair": {**row, "since": None}}
+
+
+def source(at: float, fresh_s: float, problem: str = "") -> dict[str, Any]:
+    return {"at": at, "stale_at": at + fresh_s, "problem": problem}
 
 
 def entity(name: str, state: str = "healthy", reason: str = "") -> dict[str, Any]:
@@ -141,6 +151,7 @@ def every_section(text: str, state: str | None = None) -> dict[str, dict[str, An
         "spools": {text: {"name": text, "folder": text, "messages": 1, "process": None, "problem": text}},
         "proxies": {text: {"name": text, "state": state, "reason": text}},
         "controls": {"sides": ["primary"]},
+        "sources": {"the pair": source(1.0, 1.0, text), "the board": {"at": None, "stale_at": None, "problem": text}},
         "faults": {f"primary/{text}": {"side": "primary", "id": text, "text": text, "ends": None}},
         "backlog": {
             "waiting": None,

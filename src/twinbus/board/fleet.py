@@ -61,6 +61,8 @@ class EntityInFleet(NamedTuple):
     """For how long it is not healthy, at the process where that is longest."""
     reason: str
     """Of that process."""
+    ping_in_s: float | None
+    """How long until the next ping of any process; None: none is known, e.g. because the latest reports are older."""
 
     @property
     def is_healthy(self) -> bool:
@@ -102,6 +104,7 @@ class FleetProcess:
                     "for_s": None if each.for_s is None else each.for_s + self.age_s,
                     "reason": each.reason,
                     "held": each.held,
+                    "ping_in_s": _left_s(each.ping_in_s, self.age_s),
                     "cannot": list(each.cannot),
                 }
                 for each in report.entities
@@ -220,7 +223,15 @@ def _entity_in_fleet(sightings: list[tuple[FleetProcess, Any]]) -> EntityInFleet
         cannot_manage=sum("manage" in each.cannot for _, each in sightings),
         longest_s=longest_s,
         reason=reason,
+        ping_in_s=min(
+            filter(None, [_left_s(each.ping_in_s, process.age_s) for process, each in sightings]), default=None
+        ),
     )
+
+
+def _left_s(ping_in_s: float | None, age_s: float) -> float | None:
+    """None if it was due since the report: when the next one is, its process has not said yet."""
+    return ping_in_s - age_s if ping_in_s is not None and ping_in_s > age_s else None
 
 
 class _Kept(NamedTuple):

@@ -61,6 +61,8 @@ class EntityFinding(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason = ""
     held: Count = 0
     """Sends that are held."""
+    ping_in_s: Length | None = None
+    """How long until it is pinged next; None: no ping is due."""
     cannot: tuple[Annotated[str, msgspec.Meta(max_length=20)], ...] = ()
     """What else does not work, as far as this process has tried: receive, manage."""
 

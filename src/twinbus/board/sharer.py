@@ -8,7 +8,7 @@ from time import monotonic
 
 from twinbus.board.look import look
 from twinbus.board.reader import run_look
-from twinbus.board.sharing import FRESH_S, SharedFindings
+from twinbus.board.sharing import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S, SharedFindings
 from twinbus.errors import DecodeError
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
@@ -17,11 +17,8 @@ from twinbus.transport.shared_connection import SharedConnection
 
 CHECK_S = 0.5
 """How often it is checked whether anything is suspect, which costs nothing."""
-LOOK_EVERY_S = 3.0
 RETRY_S = 10.0
 """After a look that failed."""
-TIME_GOOD_S = 1_800.0
-"""After so long the bounds of the secondary's clock are found anew, for clocks drift."""
 SHARER_NAME = "board-sharer"
 
 

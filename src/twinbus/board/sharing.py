@@ -26,6 +26,11 @@ FRESH_S = 50.0
 REPLAY_S = 30.0
 """Between the time that a host says in a report and the one at which the secondary stored it."""
 INSTANCES_MAX = 1_000
+"""Of all hosts together. Each has an even share, so that a host whose key is lost pushes out only its own."""
+LOOK_EVERY_S = 3.0
+"""While an entity is suspect."""
+TIME_GOOD_S = 1_800.0
+"""After so long the bounds of the secondary's clock are found anew, for clocks drift."""
 
 
 def sign(key: bytes, path: str, body: bytes) -> str:
@@ -55,7 +60,9 @@ class SharedFindings:
         """How far the secondary's clock is ahead of ours, at least and at most."""
         self.left_at: float | None = None
         """When our latest report left that is stored."""
-        self._latest: dict[str, _Signed] = {}
+        self._latest: dict[str, dict[str, _Signed]] = {each: {} for each in keys if each != host}
+        """By host and instance."""
+        self._share_max = max(1, INSTANCES_MAX // max(1, len(self._latest)))
 
     @property
     def knows_time(self) -> bool:
@@ -84,20 +91,21 @@ class SharedFindings:
                 self._ahead_max_s = newest_s - left_at
         for post in found.posts:
             self._add(post)
-        while len(self._latest) > INSTANCES_MAX:
-            del self._latest[next(iter(self._latest))]
+        for latest in self._latest.values():
+            while len(latest) > self._share_max:
+                del latest[next(iter(latest))]
 
     def confirmed(self, at: float) -> dict[str, tuple[str, ...]]:
         """Entities, in lower case, that a quorum of other hosts has failed over, with these hosts."""
         if not self.knows_time:
             return {}
         hosts: dict[str, set[str]] = {}
-        for signed in self._latest.values():
-            report = signed.report
-            if report.phase is ProcessPhase.PAIRED and self._age_max_s(signed, at) <= FRESH_S:
-                for each in report.entities:
-                    if each.state is ReportedState.FAILED_OVER:
-                        hosts.setdefault(each.entity.lower(), set()).add(report.host)
+        for host, latest in self._latest.items():
+            for signed in latest.values():
+                if signed.report.phase is ProcessPhase.PAIRED and self._age_max_s(signed, at) <= FRESH_S:
+                    for each in signed.report.entities:
+                        if each.state is ReportedState.FAILED_OVER:
+                            hosts.setdefault(each.entity.lower(), set()).add(host)
         return {entity: tuple(sorted(who)) for entity, who in hosts.items() if len(who) >= self._quorum}
 
     def _age_max_s(self, signed: _Signed, at: float) -> float:
@@ -111,14 +119,12 @@ class SharedFindings:
             report = decode_report(post.body)
         except DecodeError:
             return
-        key = None if report.host == self._host else self._keys.get(report.host)
-        if key is None or report.there_ms is None or not is_signed(key, self._path, post):
+        latest = self._latest.get(report.host)
+        if latest is None or report.there_ms is None or not is_signed(self._keys[report.host], self._path, post):
             return
         if not -REPLAY_S * 1000 <= post.enqueued_ms - report.there_ms <= REPLAY_S * 1000:
             return
-        name = f"{report.host}/{report.instance}"
-        before = self._latest.pop(name, None)
-        if before is not None and before.report.number >= report.number:
-            self._latest[name] = before
-        else:
-            self._latest[name] = _Signed(report, post.enqueued_ms / 1000)
+        before = latest.pop(report.instance, None)
+        if before is None or report.number > before.report.number:
+            before = _Signed(report, post.enqueued_ms / 1000)
+        latest[report.instance] = before

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twinbus.client.inspection.duplicate_window import duplicate_window_s
+from twinbus.client.inspection.topic_readers import is_read_topic
 from twinbus.client.namespace import Namespace
 from twinbus.control import control_client
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.messages.browser import MessagePage, find_messages
 from twinbus.messages.changes import (
     CHANGED_MAX,
+    NO_TAKER,
     CountedChoice,
     MessageChanges,
     count_messages,
@@ -196,14 +198,18 @@ class ConsoleActions:
             raise OptionsError("only dead letters are resubmitted")
 
         window_s: float | None = None
+        namespace, attempt_s, target = self._pair.side(_side(arguments)), self._pair.attempt_s, into or place.entity
         if into is None:
-            namespace = self._pair.side(_side(arguments))
-            window_s = await asyncio.to_thread(duplicate_window_s, namespace, place.entity, self._pair.attempt_s)
+            window_s = await asyncio.to_thread(duplicate_window_s, namespace, target, attempt_s)
+        is_topic = await asyncio.to_thread(is_read_topic, namespace, target, attempt_s)
 
         def act(connection: NamespaceConnection) -> Awaitable[MessageChanges]:
             return resubmit(connection, place, choice, to=into, window_s=window_s)
 
-        return _changed(await self._with(arguments, act), "resubmitted")
+        answer = _changed(await self._with(arguments, act), "resubmitted")
+        if is_topic or (place.subscription and into is None):
+            answer |= {"text": f"{answer['text']}; {target} {NO_TAKER}"}
+        return answer
 
     async def _dead_letter(self, arguments: Arguments) -> Answer:
         place, choice = _place(arguments), _some(arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from twinbus.client.inspection.freshness import is_stale
 from twinbus.units import rough_duration
 
 Facts = Mapping[str, Any]
@@ -15,7 +16,12 @@ HOURS_LOW = 2.0
 STILL_GONE = ("does not answer", "refuses the key")
 
 
-def advise(sections: Mapping[str, Facts]) -> dict[str, Any]:
+def advise(sections: Mapping[str, Facts], now: float) -> dict[str, Any]:
+    """Of what was seen too long ago nothing is concluded."""
+    at = sections.get("backlog", {}).get("at")
+    if at is not None and is_stale(at, now):
+        text = f"Both namespaces were last looked at {rough_duration(now - at)} ago."
+        return {"loss": {"state": "unknown", "text": text}, "home": {"seconds": None, "text": text}, "todo": [_ASK]}
     return {"loss": _loss(sections), "home": _home(sections), "todo": [*_todo(sections)]}
 
 
@@ -140,3 +146,6 @@ def _todo(sections: Mapping[str, Facts]) -> Iterator[dict[str, Any]]:
 
 def _step(text: str, command: str = "", *, action: str = "", key: str = "", link: str = "") -> dict[str, str]:
     return {"text": text, "command": command, "action": action, "key": key, "link": link}
+
+
+_ASK = _step("The console gets no answer. Ask from another terminal or machine.", "twinbus status")

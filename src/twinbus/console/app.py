@@ -34,6 +34,10 @@ logger = logging.getLogger("twinbus.console")
 
 REQUEST_BYTES_MAX = 64 * 1024
 STREAMS_MAX = 50
+STALLED_S = 20.0
+"""A page that takes nothing for so long is hung up on. If it lives, it comes again."""
+UNREAD_BYTES_MAX = 32 * 1024 * 1024
+"""Of all pages together: one that is told more meanwhile is hung up on, unless nobody else is told anything."""
 BEAT_S = 3.0
 """A page that has heard nothing for a few of these says that it is disconnected."""
 NEWS_PAUSE_S = 0.5
@@ -86,6 +90,7 @@ class ConsoleApp:
         self._about = {**about, "version": __version__, "allows_changes": allows_changes}
         self._allows_changes, self._is_tls, self._cookie_name = allows_changes, is_tls, cookie_name
         self._streams: set[asyncio.Task[Any]] = set()
+        self._unread_bytes = 0
         self._files = {name: _file(name) for name in ("/console.html", "/enter.html", *PUBLIC, *OWN)}
         self.web = web.Application(client_max_size=REQUEST_BYTES_MAX)
         self.web.on_response_prepare.append(_add_headers)
@@ -173,6 +178,9 @@ class ConsoleApp:
         try:
             await answer.prepare(request)
             await self._tell(answer, session.until)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()  # what it has not read is not kept
         except ConnectionError:
             pass  # the page was closed
         finally:
@@ -182,14 +190,26 @@ class ConsoleApp:
     async def _tell(self, answer: web.StreamResponse, until: float) -> None:
         """Write what is new, as fast as the page takes it, while its session lasts."""
         told: Sections = {}
-        await answer.write(_event("about", {**self._about, "now": time()}))
+        await self._write(answer, _event("about", {**self._about, "now": time()}))
         while time() < until:
             version, now = self._state.version, self._state.sections
             news = delta(told, now)
             told = now
-            await answer.write(_event("news" if news else "beat", {"now": time(), **({"news": news} if news else {})}))
+            event = _event("news" if news else "beat", {"now": time(), **({"news": news} if news else {})})
+            await self._write(answer, event)
             await asyncio.sleep(NEWS_PAUSE_S)
             await self._state.wait_for_change(version, BEAT_S)
+
+    async def _write(self, answer: web.StreamResponse, event: bytes) -> None:
+        """Raises `TimeoutError` if the page does not read, or if too many do not."""
+        if self._unread_bytes and self._unread_bytes + len(event) > UNREAD_BYTES_MAX:
+            raise TimeoutError
+        self._unread_bytes += len(event)
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await answer.write(event)
+        finally:
+            self._unread_bytes -= len(event)
 
     # --- questions and actions ---
 

@@ -9,7 +9,10 @@ Section = Mapping[str, Any]
 Sections = Mapping[str, Section]
 
 ROWS = frozenset(
-    ("entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events", "history")
+    (
+        *("entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events"),
+        *("history", "sources"),
+    )
 )
 """Sections that are rows by key; every other one is a value."""
 

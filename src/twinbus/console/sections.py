@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from twinbus.board.fleet import EntityInFleet, Fleet, FleetProcess
+from twinbus.client.inspection.freshness import FRESH_S
 from twinbus.client.inspection.health import Health, Judgement, entity_health
 from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
 from twinbus.cost.prices import Prices
@@ -31,11 +32,20 @@ CHANGE_WORDS: Mapping[str, frozenset[str]] = {
 """What an event about a change is; anything else is a note."""
 VERBS = frozenset(("answers", "does not answer", "refuses the key"))
 """States that are said without *is*."""
-WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.HEALTHY)
+WORST_FIRST = (Health.FAILED_OVER, Health.FAILING, Health.WAITING, Health.UNKNOWN, Health.WORKS, Health.HEALTHY)
+OUTRANKED_BY_SUSPICION = frozenset((Health.WAITING, Health.UNKNOWN, Health.WORKS, Health.HEALTHY))
 SUSPECT = "suspect"
-NOT_COUNTED = "the backlog could not be counted whole"
+NOT_COUNTED = "not all of the backlog was looked at: more may wait there"
 PROCESSES_NAMED = 5
 """Of those that say that an entity is in trouble."""
+
+
+# --- how old it is ---
+
+
+def source_row(at: float | None, problem: str) -> Row:
+    """As of when one of those that are asked was last seen (None: never), and why it cannot be seen now."""
+    return {"at": at, "stale_at": None if at is None else at + FRESH_S, "problem": problem}
 
 
 # --- verdict and sides ---
@@ -67,16 +77,20 @@ def _side(which: str, side: SideReport) -> Row:
 # --- entities ---
 
 
-def entity_rows(seen: Inspection, fleet: Fleet | None, pings: Mapping[str, float]) -> Rows:
-    """Entities that were asked about, and those that processes name. `pings`: by lower name, when the next one is."""
+def entity_rows(seen: Inspection, fleet: Fleet | None, pings: Mapping[str, float], fleet_at: float = 0.0) -> Rows:
+    """Entities that were asked about, and those that processes name.
+
+    `pings`: by lower name, when the next one of this machine is. `fleet_at`: when the board was looked at.
+    """
     named = {} if fleet is None else {each.entity.lower(): each for each in fleet.entities()}
     who = {} if fleet is None else _who_says(fleet)
     rows = {
-        each.entity.lower(): _entity(each, named.get(each.entity.lower()), who, seen, pings) for each in seen.entities
+        each.entity.lower(): _entity(each, named.get(each.entity.lower()), who, pings, fleet_at)
+        for each in seen.entities
     }
     for key, each in named.items():
         if key not in rows:
-            rows[key] = _entity(None, each, who, seen, pings)
+            rows[key] = _entity(None, each, who, pings, fleet_at)
     return rows
 
 
@@ -84,18 +98,19 @@ def _entity(
     asked: EntityReport | None,
     named: EntityInFleet | None,
     who: Mapping[str, Sequence[Row]],
-    seen: Inspection,
     pings: Mapping[str, float],
+    fleet_at: float,
 ) -> Row:
     name = asked.entity if asked is not None else named.entity if named is not None else ""
     key = name.lower()
     state, reason = _entity_state(asked, named)
+    told = None if named is None or named.ping_in_s is None else round(fleet_at + named.ping_in_s)
     return {
         "name": name,
         "kind": "" if asked is None or asked.kind == "unknown" else asked.kind,
         "state": state,
         "reason": reason,
-        "since": None if named is None or named.longest_s is None else round(seen.at - named.longest_s),
+        "since": None if named is None or named.longest_s is None else round(fleet_at - named.longest_s),
         **{
             what: None if asked is None else _works(getattr(asked, what))
             for what in ("sending", "receiving", "managing")
@@ -106,7 +121,7 @@ def _entity(
         "suspect": 0 if named is None else named.suspect,
         "healthy": 0 if named is None else named.healthy,
         "who": list(who.get(key, ())),
-        "next_ping": pings.get(key),
+        "next_ping": min(filter(None, [pings.get(key), told]), default=None),
     }
 
 
@@ -121,12 +136,12 @@ def _entity_state(asked: EntityReport | None, named: EntityInFleet | None) -> tu
     if asked is None and named is not None and named.is_healthy:
         words = [Health.HEALTHY]
     worst = min(words, key=WORST_FIRST.index)
-    is_suspect = named is not None and bool(named.suspect) and worst in (Health.HEALTHY, Health.UNKNOWN, Health.WAITING)
+    is_suspect = named is not None and bool(named.suspect) and worst in OUTRANKED_BY_SUSPICION
     state = SUSPECT if is_suspect else worst.value
     if not reasons and state == Health.UNKNOWN and asked is not None:
         reasons = [ability.why for ability in (asked.sending, asked.receiving, asked.managing) if ability.why]
-        if asked.waiting is None:
-            reasons.append(NOT_COUNTED)
+    if not reasons and asked is not None and asked.waiting is None:
+        reasons = [NOT_COUNTED]
     return state, "; ".join(dict.fromkeys(reasons))
 
 

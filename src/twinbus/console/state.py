@@ -21,8 +21,8 @@ SINCE_MAX = 5_000
 EVENT_LENGTH_MAX = 500
 CHANGES_NAMED, NAME_LENGTH_MAX = 3, 60
 """Of rows that turn to the same state at once, so many are named."""
-QUIET = frozenset(("healthy", "unknown"))
-"""An entity that goes from one to the other is no event: a backlog not counted whole makes all others unknown."""
+QUIET = frozenset(("healthy", "works", "unknown"))
+"""An entity that goes from one to the other is no event: it turns with how much of the backlog could be read."""
 
 
 @dataclass(frozen=True, slots=True)

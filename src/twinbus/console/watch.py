@@ -19,6 +19,7 @@ from twinbus.board.reader import BoardReader
 from twinbus.cli.status.proxy_view import ProxyReport, look_at_proxies
 from twinbus.cli.status.spool_view import SpoolView
 from twinbus.client.inspection.fleet_health import with_fleet
+from twinbus.client.inspection.freshness import is_stale, pause_s
 from twinbus.client.inspection.health import EVERYTHING, Judgement, judge
 from twinbus.client.inspection.inspect_pair import inspect
 from twinbus.client.inspection.reports import Inspection
@@ -43,10 +44,9 @@ from twinbus.units import parse_time
 
 logger = logging.getLogger("twinbus.console")
 
-LOOK_S = (2.0, 25.0)
-"""Between the starts of two looks at the pair: what is shown is never older than 30 s."""
+THE_PAIR = "the pair"
 BUSY_SHARE = 4.0
-"""A look takes part of a processor: the next one begins only after four times its length."""
+"""A look takes part of a processor: the next one begins only after four times its length, if that is soon enough."""
 BOARD_S, LOCAL_S, METER_S, SAMPLE_S, QUARANTINE_S = 5.0, 1.0, 5.0, 5.0, 15.0
 QUARANTINED_MAX = 200
 RECORDS_AT_ONCE = 500
@@ -84,12 +84,14 @@ class ConsoleWatch:
         self._board = BoardReader(pair.secondary.dial(pair.attempt_s), pair.primary_name, attempt_s=pair.attempt_s)
         self._seen: Inspection | None = None
         self._fleet: Fleet | None = None
+        self._fleet_at = 0.0
         self._proxies: list[ProxyReport] = []
         self._rates: dict[str, tuple[float, int]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        sources: list[tuple[str, Callable[[], Awaitable[None]], float]] = [
+        sources: list[tuple[str, Callable[[], Awaitable[bool]], float]] = [
+            (THE_PAIR, self._look, self._every_s),
             ("the board", self._look_at_board, BOARD_S),
             ("this machine", self._look_around, LOCAL_S),
             ("the meters", self._read_meters, METER_S),
@@ -98,7 +100,6 @@ class ConsoleWatch:
             *([] if self._tail is None else [("the ledger", self._read_ledger, LOCAL_S)]),
         ]
         self._tasks = [asyncio.create_task(self._again(name, act, every)) for name, act, every in sources]
-        self._tasks.append(asyncio.create_task(self._look_again()))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -114,38 +115,30 @@ class ConsoleWatch:
 
     # --- asking again and again ---
 
-    async def _again(self, name: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
-        problem = ""
-        while True:
-            try:
-                await act()
-                said = ""
-            except (TwinbusError, ConnectionFailed, OSError) as error:
-                said = on_one_line(without_keys(str(error)))
-            except Exception as error:  # a mistake of ours must not end the watch
-                logger.exception("the console could not look at %s", name)
-                said = f"unexpected {type(error).__name__}"
-            if said and said != problem:
-                self._state.tell("note", f"{name} cannot be read: {said}")
-            problem = said
-            self._state.put("problems", {**self._state.section("problems"), name: said})
-            await asyncio.sleep(every_s)
-
-    async def _look_again(self) -> None:
-        """The next look begins later if this one took long: with many entities, or a silent side."""
+    async def _again(self, name: str, act: Callable[[], Awaitable[bool]], every_s: float) -> None:
         while True:
             began = monotonic()
-            try:
-                await self._look()
-            except Exception as error:  # the same
-                logger.exception("the console could not look at the pair")
-                self._state.put("problems", {**self._state.section("problems"), "the pair": type(error).__name__})
-            took = monotonic() - began
-            await asyncio.sleep(min(max(self._every_s - took, (BUSY_SHARE - 1) * took, 0.5), LOOK_S[1]))
+            await self._ask(name, act)
+            await asyncio.sleep(pause_s(every_s, monotonic() - began, BUSY_SHARE))
+
+    async def _ask(self, name: str, act: Callable[[], Awaitable[bool]]) -> None:
+        """`act` says whether it has seen anything: if not, or if it fails, what was seen before gets older."""
+        before = self._state.section("sources").get(name, {})
+        at, seen_at, problem = time(), before.get("at"), ""
+        try:
+            seen_at = at if await act() else seen_at
+        except (TwinbusError, ConnectionFailed, OSError) as error:
+            problem = on_one_line(without_keys(str(error)))
+        except Exception as error:  # a mistake of ours must not end the watch
+            logger.exception("the console could not look at %s", name)
+            problem = f"unexpected {type(error).__name__}"
+        if problem and problem != before.get("problem"):
+            self._state.tell("note", f"{name} cannot be read: {problem}")
+        self._state.put("sources", {**self._state.section("sources"), name: sections.source_row(seen_at, problem)})
 
     # --- the pair ---
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
         pair = self._pair
         ask = partial(
             inspect,
@@ -166,6 +159,7 @@ class ConsoleWatch:
         state.put("queues", sections.queue_rows(seen))
         state.put("unlisted", {"why": seen.entities_unlisted})
         self._put_entities()
+        return True
 
     def _judge(self, seen: Inspection) -> Judgement:
         """As `twinbus status` does."""
@@ -176,18 +170,19 @@ class ConsoleWatch:
         if self._seen is not None:
             statuses = [each.facts for each in self._proxies if each.facts is not None]
             pings = sections.next_pings(statuses, parse_time)
-            self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings))
+            self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings, self._fleet_at))
 
-    async def _look_at_board(self) -> None:
-        self._fleet = await self._board.look()
+    async def _look_at_board(self) -> bool:
+        self._fleet, self._fleet_at = await self._board.look(), time()
         self._state.put("fleet", sections.fleet_facts(self._fleet))
         self._state.put("processes", sections.process_rows(self._fleet))
         self._put_entities()
+        return self._fleet.has_board is not None
 
-    async def _look_into_quarantine(self) -> None:
+    async def _look_into_quarantine(self) -> bool:
         seen, pair = self._seen, self._pair
         if seen is None or not seen.secondary.is_reachable:
-            return
+            return False
         rows: dict[str, dict[str, Any]] = {}
         if seen.dead_letters != 0:
             dial = await asyncio.to_thread(pair.secondary.dial, pair.attempt_s)
@@ -208,10 +203,11 @@ class ConsoleWatch:
                     if len(rows) == QUARANTINED_MAX:
                         break
         self._state.put("quarantine", rows)
+        return True
 
     # --- this machine ---
 
-    async def _look_around(self) -> None:
+    async def _look_around(self) -> bool:
         pair = self._pair
         syphons = await asyncio.to_thread(running_syphons, pair.primary_name)
         self._state.put("syphons", {each.id: _syphon_row(each) for each in syphons})
@@ -222,7 +218,8 @@ class ConsoleWatch:
             "spools", {each.folder: {"name": each.folder, **each.as_dict()} for each in self._spools.folders}
         )
         self._state.put("faults", await asyncio.to_thread(self._faults))
-        self._state.put("advice", advise(self._state.sections))
+        self._state.put("advice", advise(self._state.sections, time()))
+        return True
 
     def _faults(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -241,7 +238,7 @@ class ConsoleWatch:
                 found[f"{side}/{each['id']}"] = {"side": side, "id": each["id"], "text": text, "ends": ends}
         return found
 
-    async def _read_meters(self) -> None:
+    async def _read_meters(self) -> bool:
         for side in SIDES:
             if side not in self._pair.controls and (found := await control_of(self._pair.side(side))) is not None:
                 self._pair.controls[side] = found
@@ -250,10 +247,11 @@ class ConsoleWatch:
         readings = await asyncio.gather(*[read_meter(self._pair.side(side)) for side in sides])
         by_side = dict(zip(sides, readings, strict=True))
         self._state.put("meter", sections.meter_facts(by_side, self._prices))
+        return True
 
     # --- events and plots ---
 
-    async def _read_ledger(self) -> None:
+    async def _read_ledger(self) -> bool:
         assert self._tail is not None
         if "ledger" not in self._rates:
             self._rates["ledger"] = (0.0, 0)
@@ -262,6 +260,7 @@ class ConsoleWatch:
             found = await asyncio.to_thread(self._tail.added)
         for record in found[-RECORDS_AT_ONCE:]:
             self._tell_record(record)
+        return True
 
     def _tell_record(self, record: Record) -> None:
         kind = "bad" if record.kind in BAD_KINDS else "good" if record.kind in GOOD_KINDS else "note"
@@ -272,9 +271,10 @@ class ConsoleWatch:
         why = f": {record.reason}" if record.reason else ""
         self._state.tell(kind, what + why + where, record.entity, record.at_ms / 1000)
 
-    async def _sample(self) -> None:
-        if self._seen is None:
-            return
+    async def _sample(self) -> bool:
+        """What was seen too long ago is no sample of now."""
+        if self._seen is None or is_stale(self._seen.at, time()):
+            return False
         backlog = self._state.section("backlog")
         waiting = backlog.get("waiting")
         syphons = [each["rate"] or 0.0 for each in self._state.section("syphons").values() if each["rate"] is not None]
@@ -288,6 +288,7 @@ class ConsoleWatch:
                 "state": self._state.section("verdict").get("pair", {}).get("state", "unknown"),
             }
         )
+        return True
 
     def _rate(self, side: str, kind: str) -> float | None:
         """Operations of a kind a second since the last sample; None: unknown, e.g. without a meter."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, log2
 from typing import Any
 
+from twinbus.board.look import FIRST_PAGE
 from twinbus.board.queue import LIFE_S
 from twinbus.board.schedule import BUSY_EVERY_S, CALM_EVERY_S, CLEAR_EVERY_S, EARLIER
+from twinbus.board.sharing import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.cost.bill import Alternative, Bill, Use, alternatives, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
@@ -33,6 +35,8 @@ POST_SHARE = 1 - EARLIER / 2
 """Reports come a little before their time."""
 POSTS_PER_OUTAGE = 4
 """Of each process, beside those that come by themselves: suspect, failed over, back, and the backlog empty."""
+POSTS_WHILE_SUSPECT = 2
+"""Of these, the ones that a process with `share_failover` reads of each other one: suspect, and failed over."""
 SPREAD = 2.0
 """Senders choose their queue by chance: twice the even share is a safe size."""
 
@@ -59,6 +63,8 @@ class Usage:
     """Whether all these processes report on the board."""
     board_looks: int = 0
     """In a month, by whoever reads it: each reads what the time to live has kept."""
+    share_failover: bool = False
+    """Whether clients act on findings of other hosts: they read the board while an entity is suspect."""
 
     def __post_init__(self) -> None:
         problems = list(_problems(self))
@@ -131,9 +137,28 @@ class Usage:
         return self.board_looks * (kept + 2) if self.board else 0.0
 
     @property
+    def shared_reads(self) -> float:
+        """Peeks in a month by which clients learn what others have failed over, and how late it is there."""
+        if not (self.board and self.share_failover):
+            return 0.0
+        processes, suspect_s = self.clients + self.syphons, min(self.failover_s, self.outage_s)
+        first = _first_look(processes / (CALM_EVERY_S * POST_SHARE))
+        new = processes * (POSTS_WHILE_SUSPECT + suspect_s / (BUSY_EVERY_S * POST_SHARE))
+        in_outages = self.outages * (first + suspect_s / LOOK_EVERY_S + new)
+        return self.clients * (first * HOURS_A_MONTH * 3600 / TIME_GOOD_S + in_outages)
+
+    @property
     def idle_polls(self) -> float:
         """In a month: a long poll of 15 minutes for each queue and host."""
         return self.queues * self.syphons * HOURS_A_MONTH * 60 / POLL_MIN
+
+
+def _first_look(per_second: float) -> float:
+    """Peeks that it takes to find the reports that are fresh and to read them, if so many are posted."""
+    kept = per_second * LIFE_S
+    if kept < FIRST_PAGE:
+        return kept + 1
+    return FIRST_PAGE + 3 * log2(kept) + per_second * FRESH_S + 1
 
 
 def _problems(usage: Usage) -> Iterator[str]:
@@ -146,6 +171,8 @@ def _problems(usage: Usage) -> Iterator[str]:
         yield f"look_s is at least 1, got {usage.look_s}"
     if not 1 <= usage.ping_s <= 1800:
         yield f"ping_s is from 1 to 1800, got {usage.ping_s}"
+    if usage.share_failover and not usage.board:
+        yield "share_failover needs board: findings are shared there"
     if usage.outages * usage.outage_s > HOURS_A_MONTH * 3600:
         yield "the outages take longer than a month"
 
@@ -177,7 +204,7 @@ def uses(usage: Usage) -> dict[Stage, Use]:
 def _board_uses(usage: Usage) -> dict[Stage, Use]:
     if not usage.board:
         return {}
-    posts, peeks = usage.posts, usage.board_clearings + usage.board_reads
+    posts, peeks = usage.posts, usage.board_clearings + usage.board_reads + usage.shared_reads
     return {
         Stage.BOARD: Use(0, posts, posts, posts * REPORT_BYTES),
         Stage.BOARD_READ: Use(0, 0, peeks, peeks * (REPORT_BYTES + DELIVERY_BYTES)),

@@ -40,7 +40,7 @@ class MessageChanges:
 
     done: list[int] = field(default_factory=list)
     kept: dict[int, str] = field(default_factory=dict)
-    """Still where they were, and why."""
+    """Still where they were, as far as is known, and why."""
     is_all: bool = True
     """False: there are more than one call changes."""
 
@@ -56,13 +56,20 @@ class CountedChoice(NamedTuple):
 
 
 Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
-"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError`, `DecodeError` or `WouldBeDropped` if it
-stays.
+"""Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError`, `DecodeError`, `WouldBeDropped` or
+`MaybeTwice` if it stays.
 """
+
+
+NO_TAKER = "is a topic: what no subscription of it takes is lost there, as after every send"
 
 
 class WouldBeDropped(TwinbusError):
     """The entity has seen the id of this message: it would accept it, and drop it as a duplicate."""
+
+
+class MaybeTwice(TwinbusError):
+    """A copy of the message may be where it was sent, and nobody knows that it has left its place."""
 
 
 async def resubmit(
@@ -85,8 +92,16 @@ async def resubmit(
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
         if window_s is not None:
             _check_forgotten(transfer.payload, target, window_s, time())
-        await sender.send(target, _as_new(transfer.payload))
-        await search.complete(transfer)
+        try:
+            await sender.send(target, _as_new(transfer.payload))
+        except ConnectionFailed as error:
+            if error.failure.in_doubt:
+                raise MaybeTwice(f"{error}; a copy may be in {target}") from None
+            raise
+        try:
+            await search.complete(transfer)
+        except ConnectionFailed as error:
+            raise MaybeTwice(f"a copy is in {target}, but it could not be removed here: {error}") from None
 
     return await _change(connection, place, choice, act, at_once=False)
 
@@ -183,7 +198,7 @@ async def _run(
         sequence = sequence_of(transfer.payload)
         try:
             await act(search, transfer)
-        except (ConnectionFailed, EnvelopeError, DecodeError, WouldBeDropped) as error:
+        except (ConnectionFailed, EnvelopeError, DecodeError, WouldBeDropped, MaybeTwice) as error:
             changes.kept[sequence] = str(error)
             return False
         changes.done.append(sequence)

@@ -158,6 +158,17 @@ def test_lengths_of_time_go_on_with_the_age_of_the_report() -> None:
     assert fleet.as_dict()["processes"][0]["entities"][0]["for_s"] == pytest.approx(40.0)
 
 
+def test_a_ping_comes_nearer_and_once_it_was_due_nobody_knows_when_the_next_one_is() -> None:
+    board = BoardInMemory()
+    board.post(report("a", entities=(failed_over(ping_in_s=30.0),)), 0)
+    board.post(report("b", entities=(failed_over(ping_in_s=12.0),)), 0)
+    watcher = Watcher(board)
+    fleets = [watcher.fleet(0), watcher.fleet(10, looks=False), watcher.fleet(20, looks=False), watcher.fleet(31)]
+    assert [fleet.entities()[0].ping_in_s for fleet in fleets] == pytest.approx([12, 2, 10, None])
+    shown = fleets[1].as_dict()["processes"]
+    assert [each["entities"][0]["ping_in_s"] for each in shown] == pytest.approx([20, 2])
+
+
 def test_a_reader_that_sees_reports_arrive_does_not_doubt_them_for_its_own_clock() -> None:
     board = BoardInMemory()
     board.post(report("a"), 0)

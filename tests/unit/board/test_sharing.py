@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from twinbus import Namespace, SendAvailabilityPairedNamespaceOptions, ShareFailover
 from twinbus.board.look import PostedReport
 from twinbus.board.report import EntityFinding, ProcessPhase, ProcessReport, ReportedState, encode_report
-from twinbus.board.sharing import FRESH_S, REPLAY_S, SharedFindings, sign
+from twinbus.board.sharing import FRESH_S, INSTANCES_MAX, REPLAY_S, SharedFindings, sign
 from twinbus.cli.arguments.pairing_arguments import DECLARED
 from twinbus.errors import OptionsError
 from twinbus.pairing.effects import ReportEvent
@@ -135,6 +135,17 @@ def test_before_our_own_report_was_seen_nothing_counts() -> None:
     shared.post("b", 0, **OVER)
     shared.findings.add(shared.board.look(), HERE_S + 1, None)
     assert shared.findings.confirmed(HERE_S + 1) == {}
+
+
+def test_a_host_with_many_instances_pushes_out_only_its_own() -> None:
+    shared = SharedBoard()
+    shared.post("a", 0, **OVER)
+    shared.post("b", 0, **OVER)
+    for number in range(INSTANCES_MAX + 1):
+        shared.post("c", 1, instance=f"c-{number}")
+    assert shared.confirmed(2) == {"orders": ("a", "b")}
+    kept = [len(each) for each in shared.findings._latest.values()]
+    assert kept == [1, 1, INSTANCES_MAX // 3]
 
 
 def test_a_confirmed_entity_fails_over_at_once_if_it_is_suspect_here_and_only_then() -> None:

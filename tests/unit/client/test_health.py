@@ -129,7 +129,9 @@ def test_each_entity_has_a_verdict() -> None:
     for entity, health in (
         (ORDERS, Health.HEALTHY),
         (replace(ORDERS, waiting_at_least=1), Health.WAITING),
-        (replace(ORDERS, waiting=None), Health.UNKNOWN),
+        (replace(ORDERS, waiting=None), Health.WORKS),
+        (replace(ORDERS, waiting=None, waiting_at_least=1), Health.WAITING),
+        (replace(ORDERS, waiting=None, receiving=MAY_NOT), Health.UNKNOWN),
         (replace(ORDERS, sending=NO), Health.FAILING),
         (replace(ORDERS, sending=NO, waiting_at_least=1), Health.FAILED_OVER),
         (replace(ORDERS, receiving=NO, waiting_at_least=1), Health.FAILING),

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from twinbus.client.inspection.freshness import FRESH_S
 from twinbus.console.advice import advise
+
+NOW = 1_000.0
 
 
 def sections(**changes: Any) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def syphon(state: str, rate: float = 0.0) -> dict[str, Any]:
     ],
 )
 def test_whether_anything_is_being_lost(state: dict[str, Any], answer: str) -> None:
-    assert advise(state)["loss"]["state"] == answer
+    assert advise(state, NOW)["loss"]["state"] == answer
 
 
 @pytest.mark.parametrize(
@@ -67,13 +70,21 @@ def test_whether_anything_is_being_lost(state: dict[str, Any], answer: str) -> N
     ],
 )
 def test_when_it_will_be_home(state: dict[str, Any], seconds: float | None, words: str) -> None:
-    home = advise(state)["home"]
+    home = advise(state, NOW)["home"]
     assert home["seconds"] == seconds
     assert words in home["text"]
 
 
 def steps(state: dict[str, Any]) -> list[dict[str, str]]:
-    return list(advise(state)["todo"])
+    return list(advise(state, NOW)["todo"])
+
+
+def test_nothing_is_concluded_from_what_was_seen_too_long_ago() -> None:
+    assert steps(sections(backlog=backlog(at=NOW - FRESH_S))) == []
+    state = sections(backlog=backlog(at=NOW - FRESH_S - 1))
+    found = advise(state, NOW)
+    assert (found["loss"]["state"], found["home"]["seconds"]) == ("unknown", None)
+    assert [step["command"] for step in steps(state)] == ["twinbus status"]
 
 
 def test_nothing_is_to_be_done_while_all_is_well() -> None:
@@ -99,5 +110,5 @@ def test_the_backlog_is_brought_home_only_when_there_is_a_home() -> None:
 def test_without_backlog_queues_there_is_no_detour() -> None:
     queues = {f"q/{n}": {"name": f"q/{n}", "state": "cannot be used", "reason": "not found: nothing"} for n in range(3)}
     state = sections(queues=queues)
-    assert advise(state)["loss"]["state"] == "risk"
+    assert advise(state, NOW)["loss"]["state"] == "risk"
     assert [step["command"] for step in steps(state)] == ["twinbus pair"]

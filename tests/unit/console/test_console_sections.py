@@ -17,7 +17,7 @@ from twinbus.cost.prices import Prices
 WORKS, FAILS, UNKNOWN = AbilityReport(works=True), AbilityReport(works=False, why="it broke"), AbilityReport(works=None)
 
 
-def asked(sending: AbilityReport = WORKS, waiting: int = 0) -> EntityReport:
+def asked(sending: AbilityReport = WORKS, waiting: int | None = 0) -> EntityReport:
     return EntityReport(
         entity="Orders",
         kind="queue",
@@ -25,7 +25,7 @@ def asked(sending: AbilityReport = WORKS, waiting: int = 0) -> EntityReport:
         receiving=WORKS,
         managing=WORKS,
         waiting=waiting,
-        waiting_at_least=waiting,
+        waiting_at_least=waiting or 0,
     )
 
 
@@ -47,6 +47,10 @@ def fleet(*findings: EntityFinding) -> Fleet:
         (asked(FAILS, waiting=3), None, "failed over"),
         (asked(waiting=3), None, "waiting"),
         (asked(UNKNOWN), None, "unknown"),
+        (asked(waiting=None), None, "works"),
+        (asked(FAILS, waiting=None), None, "failing"),
+        (asked(UNKNOWN, waiting=None), None, "unknown"),
+        (asked(waiting=None), EntityFinding(entity="orders", state=ReportedState.SUSPECT, for_s=1.0), "suspect"),
         (asked(), failed_over(), "failed over"),
         (asked(), EntityFinding(entity="orders", state=ReportedState.SUSPECT, for_s=1.0), "suspect"),
         (asked(FAILS), EntityFinding(entity="orders", state=ReportedState.SUSPECT, for_s=1.0), "failing"),
@@ -64,9 +68,25 @@ def test_an_entity_is_as_bad_as_the_worse_of_what_is_known(
 
 
 def test_an_entity_names_the_processes_that_have_left_it_and_since_when() -> None:
-    row = sections.entity_rows(seen(asked()), fleet(failed_over(for_s=60.0)), {"orders": 1_030.0})["orders"]
+    row = sections.entity_rows(seen(asked()), fleet(failed_over(for_s=60.0)), {"orders": 1_030.0}, 1_000.0)["orders"]
     assert (row["failed_over"], row["since"], row["next_ping"]) == (1, 938, 1_030.0)
     assert row["who"] == [{"process": "client 7 on host-a", "state": "failed over"}]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "shown"), [(1_030.0, 22.0, 1_020), (1_010.0, 22.0, 1_010), (None, 2.0, None)]
+)
+def test_the_next_ping_is_the_first_one_of_any_process(here: float | None, there: float, shown: float | None) -> None:
+    """One that was due before the report was read is over."""
+    pings = {} if here is None else {"orders": here}
+    rows = sections.entity_rows(seen(asked()), fleet(failed_over(ping_in_s=there)), pings, 1_000.0)
+    assert rows["orders"]["next_ping"] == shown
+
+
+def test_an_entity_that_works_says_that_more_may_wait_where_nobody_looked() -> None:
+    row = sections.entity_rows(seen(asked(waiting=None)), None, {})["orders"]
+    assert (row["reason"], row["waiting"], row["waiting_at_least"]) == (sections.NOT_COUNTED, None, 0)
+    assert sections.entity_rows(seen(asked(FAILS, waiting=None)), None, {})["orders"]["reason"] == "it broke"
 
 
 def test_a_process_has_a_row_with_what_it_says() -> None:

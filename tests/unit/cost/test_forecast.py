@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from board_scene import report
+from board_scene import BoardInMemory, report
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.board.message import encode_post
+from twinbus.board.queue import LIFE_S
 from twinbus.board.report import EntityFinding, encode_report
+from twinbus.board.sharing import FRESH_S, TIME_GOOD_S
 from twinbus.client.core.ping_message import ping_message
 from twinbus.client.sdk.messages import Prepared, encode_messages
 from twinbus.cost.bill import Use, bill
@@ -60,6 +63,37 @@ def test_while_messages_wait_a_syphon_looks_into_every_queue_each_25_seconds() -
     assert many.bytes == 144 * 10 * 50 * (1_000 + ALIAS_BYTES + DELIVERY_BYTES)
     assert uses(Usage(rate=0.01, **outage))[Stage.LOOK].full == 144 * (36 + 10)
     assert uses(Usage(rate=100, syphons=0, **outage))[Stage.LOOK].full == 0
+
+
+@pytest.mark.parametrize("processes", [2, 10, 50, 200])
+def test_sharing_findings_costs_what_looks_take(processes: int) -> None:
+    """X6, C1. What others have posted in five minutes of calm is read once; then an outage, a look every 3 seconds."""
+    usage = Usage(clients=processes, syphons=0, outages=0, board=True, share_failover=True)
+    board = BoardInMemory()
+    for at in [LIFE_S * number / (processes * 5.26) for number in range(round(processes * 5.26))]:
+        board.post(report(), at)
+    first = board.look(life_s=FRESH_S)
+    looks = HOURS_A_MONTH * 3600 / TIME_GOOD_S
+    assert usage.shared_reads == pytest.approx(processes * looks * board.operations, rel=0.15)
+    board.operations, outage = 0, replace(usage, outages=1, outage_s=3_600, failover_s=60)
+    next_sequence = first.next_sequence
+    new = round(processes * (2 + 60 / 19))
+    for look in range(20):
+        for _ in range(look * new // 20, (look + 1) * new // 20):
+            board.post(report(), LIFE_S + 3 * look)
+        next_sequence = board.look(next_sequence).next_sequence
+    in_outage = outage.shared_reads - usage.shared_reads - usage.shared_reads / looks
+    assert in_outage == pytest.approx(processes * board.operations, rel=0.15)
+
+
+def test_nobody_pays_for_sharing_who_does_not_share() -> None:
+    plain = Usage(clients=20, board=True)
+    assert plain.shared_reads == 0
+    shared = uses(replace(plain, share_failover=True))[Stage.BOARD_READ].full - uses(plain)[Stage.BOARD_READ].full
+    assert shared > 0
+    assert shared == pytest.approx(replace(plain, share_failover=True).shared_reads)
+    with pytest.raises(OptionsError, match="share_failover needs board"):
+        Usage(share_failover=True)
 
 
 def test_a_forecast_knows_how_large_a_ping_is() -> None:

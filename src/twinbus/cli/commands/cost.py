@@ -45,6 +45,9 @@ class UsageArguments(ArgumentGroup):
     look: str = option("1h", "TIME", LOOK_HELP)
     board: bool = option(False, None, "The board of the pair: these processes report on it.", "--board")
     board_looks: int = option(0, "N", "With --board: looks at it in a month, e.g. by twinbus status.")
+    share_failover: bool = option(
+        False, None, "With --board: clients read it while an entity is suspect.", "--share-failover"
+    )
 
     def usage(self) -> Usage:
         """Raises `OptionsError` with everything that is wrong, by the names of the options: `ping_s` is --ping."""
@@ -65,10 +68,12 @@ class UsageArguments(ArgumentGroup):
                 look_s=parse_seconds(self.look, "--look"),
                 board=self.board,
                 board_looks=self.board_looks,
+                share_failover=self.share_failover,
             )
         except OptionsError as error:
             text = re.sub(r"\b([a-z_]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
             text = text.replace("--board_looks", "--board-looks")
+            text = text.replace("share_failover needs board", "--share-failover needs --board")
             raise OptionsError(text) from None
 
 

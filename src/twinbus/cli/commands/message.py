@@ -172,9 +172,11 @@ def resubmit_messages(
     """Send dead letters of a queue or subscription again: to their queue or topic, or to another one.
 
     Each is stored there before it leaves the dead-letter queue: if this is interrupted, a message may be there twice,
-    never nowhere. It keeps its id and its properties; its time to live begins anew. What goes to a topic reaches all of
-    its subscriptions. An entity with duplicate detection would drop what it has seen: such a message stays until the
-    entity has forgotten its id, if the credential may read the settings (Manage).
+    never nowhere. It keeps its id and its properties; its time to live begins anew.
+
+    What goes to a topic reaches all of its subscriptions that take it; what none takes is lost there. A topic without
+    subscriptions is refused. An entity with duplicate detection would drop what it has seen: such a message stays until
+    the entity has forgotten its id. Both are known only if the credential may read the settings (Manage).
 
     For a backlog queue on the secondary, messages in quarantine are sent home to the primary, as `twinbus syphon
     quarantine redrive` does.
@@ -196,9 +198,13 @@ def resubmit_messages(
         result = _redrive(namespaces, backlog, index, choice, timeout)
     else:
         from twinbus.client.inspection.duplicate_window import duplicate_window_s
+        from twinbus.client.inspection.topic_readers import is_read_topic
+        from twinbus.messages.changes import NO_TAKER
 
-        namespace = where.namespace(namespaces)
+        namespace, target = where.namespace(namespaces), into or place.entity
         window_s = duplicate_window_s(namespace, place.entity, timeout_s(timeout)) if into is None else None
+        if is_read_topic(namespace, target, timeout_s(timeout)) or (place.subscription and into is None):
+            note(f"{target} {NO_TAKER}")
 
         async def act(connection: NamespaceConnection) -> MessageChanges:
             from twinbus.messages.changes import resubmit

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 EVERY_S = (1.0, 25.0)
-"""From the start of a look to that of the next, with --watch: what is shown is never older than 30 s."""
+"""From the start of a look to that of the next, with --watch."""
 HEALTHY = "healthy: everything works, and nothing waits in the backlog"
 UNSURE = "unknown: the first line says what could not be asked"
 
@@ -214,6 +214,7 @@ def exit_code(health: Health) -> ExitCode:
     return {
         Health.HEALTHY: ExitCode.DONE,
         Health.UNKNOWN: ExitCode.NOT_ALL,
+        Health.WORKS: ExitCode.NOT_ALL,
         Health.FAILING: ExitCode.FAILING,
         Health.FAILED_OVER: ExitCode.FAILED_OVER,
         Health.WAITING: ExitCode.WAITING,
@@ -247,6 +248,7 @@ def _watch(
 ) -> int:
     """Until Ctrl-C; the exit code of the last verdict."""
     from twinbus.cli.status.status_view import StatusScreen
+    from twinbus.client.inspection.freshness import pause_s
 
     with StatusScreen(checks, views, as_json=as_json, show_all=show_all) as shown:
         try:
@@ -256,7 +258,7 @@ def _watch(
                 seen = look(seen)
                 signals.raise_if_interrupted()
                 shown.show(seen)
-                _pause(max(0.0, began + every_s - time.monotonic()))
+                _pause(pause_s(every_s, time.monotonic() - began))
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED if shown.last is None else exit_code(shown.last.health)
 

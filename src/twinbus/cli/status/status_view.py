@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -15,6 +17,7 @@ from rich.text import Text
 from twinbus.cli.output import json_text, say, table
 from twinbus.cli.status.proxy_view import look_at_proxies, proxies_table
 from twinbus.cli.status.status import exit_code
+from twinbus.client.inspection.freshness import FRESH_S
 from twinbus.client.inspection.health import ABILITIES, EVERYTHING, Check, Judgement, entity_health, judge
 from twinbus.plain_text import harmless, on_one_line
 from twinbus.units import clock_time, rough_duration, size_text
@@ -256,6 +259,7 @@ class StatusScreen:
             )
         self.last: Judgement | None = None
         """The last verdict."""
+        self._old_soon: threading.Timer | None = None
 
     def __enter__(self) -> StatusScreen:
         if self._live is not None:
@@ -266,6 +270,7 @@ class StatusScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The screen is as it was before, with the last verdict on it."""
+        self._is_replaced()
         if self._live is not None:
             self._live.stop()
             if self.last is not None:
@@ -297,4 +302,19 @@ class StatusScreen:
         else:
             first, _, rest = text.partition("\n")  # the verdict is shown whole, tables line by line
             tables = Text(rest, no_wrap=True, overflow="ellipsis")
+            self._is_replaced()
             self._live.update(Group(Text(first, style="bold"), tables), refresh=True)
+            self._old_soon = threading.Timer(max(0.0, seen.at + FRESH_S - time()), self._mark, (first, tables))
+            self._old_soon.daemon = True
+            self._old_soon.start()
+
+    def _mark(self, first: str, tables: Text) -> None:
+        """The next look takes so long that nobody knows what is so by now."""
+        if self._live is not None:
+            stale = f"unknown: the last look is more than {FRESH_S:.0f} s old. It said {first}"
+            self._live.update(Group(Text(stale, style="bold"), tables), refresh=True)
+
+    def _is_replaced(self) -> None:
+        if self._old_soon is not None:
+            self._old_soon.cancel()
+            self._old_soon.join()

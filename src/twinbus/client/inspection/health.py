@@ -27,6 +27,8 @@ class Health(StrEnum):
     """Messages are not home yet, and nothing is known to fail. What could not be asked is named beside it."""
     UNKNOWN = "unknown"
     """Nothing is known to fail or to wait, and not everything could be asked."""
+    WORKS = "works"
+    """Of an entity only: it works, and nobody knows whether messages for it lie in what was not read of the backlog."""
 
 
 class Check(StrEnum):
@@ -98,8 +100,12 @@ def entity_health(entity: EntityReport, checks: frozenset[Check] = EVERYTHING) -
         return Health.FAILING
     if entity.waiting_at_least and Check.BACKLOG in checks:
         return Health.WAITING
+    if any(ability.works is None for ability in abilities):
+        return Health.UNKNOWN
     is_dark = entity.waiting is None and Check.BACKLOG in checks
-    return Health.UNKNOWN if is_dark or any(ability.works is None for ability in abilities) else Health.HEALTHY
+    if not is_dark:
+        return Health.HEALTHY
+    return Health.WORKS if abilities else Health.UNKNOWN
 
 
 def _abilities(entity: EntityReport) -> tuple[tuple[Check, AbilityReport], ...]:

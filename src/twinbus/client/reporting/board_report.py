@@ -111,9 +111,10 @@ def _finding(entity: EntityStatus, now: datetime, failing: list[AbilityStatus]) 
         for_s=_since(since, now),
         reason=said(reason),
         held=entity.held_now,
+        ping_in_s=_since(now, entity.next_ping_at),
         cannot=tuple([each.ability.value for each in failing]),
     )
 
 
-def _since(since: datetime | None, now: datetime) -> float | None:
-    return None if since is None else round(max(0.0, (now - since).total_seconds()), 1)
+def _since(since: datetime | None, now: datetime | None) -> float | None:
+    return None if since is None or now is None else round(max(0.0, (now - since).total_seconds()), 1)

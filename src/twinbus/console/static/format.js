@@ -3,7 +3,7 @@
 export const MARKS = { good: "✓", bad: "✕", warn: "▲", note: "●", unknown: "?" };
 
 const TONES = {
-  healthy: "good", answers: "good", ready: "good", running: "good", reporting: "good", open: "good", active: "good",
+  healthy: "good", works: "good", answers: "good", ready: "good", running: "good", reporting: "good", open: "good", active: "good",
   "failed over": "bad", failing: "bad", "does not answer": "bad", "refuses the key": "bad", "not ready": "bad", faulted: "bad",
   "cannot be used": "bad",
   suspect: "warn", waiting: "warn", silent: "warn", paused: "warn", "paused after the canary": "warn", "not emptied": "warn",

@@ -8,7 +8,7 @@ import { allowChanges, browse, setEntityNames } from "./browser.js";
 import { showToken, takeToken } from "./token.js";
 
 const SILENT_MS = 10000;
-const ROWS = new Set(["entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events", "history"]);
+const ROWS = new Set(["entities", "queues", "processes", "syphons", "quarantine", "spools", "proxies", "faults", "events", "history", "sources"]);
 const $ = (id) => document.getElementById(id);
 const part = (id, selector) => $(id).querySelector(selector);
 
@@ -102,7 +102,23 @@ async function back() {
 setInterval(() => {
   if (performance.now() - heardAt > SILENT_MS) { lost(); listen(); } // a connection may be dead without an end
   tickAll();
+  drawAges();
 }, 1000);
+
+// --- how old it is: what is too old is marked, and green no more ---
+
+const isOld = (source) => source?.at != null && serverNow() > source.stale_at;
+
+function drawAges() {
+  for (const node of document.querySelectorAll(".as-of")) {
+    const sources = node.dataset.of.split(",").map((name) => state.sources?.[name]).filter(Boolean);
+    const oldest = sources.sort((a, b) => (a.at ?? 0) - (b.at ?? 0))[0], old = isOld(oldest), why = oldest?.problem ? `: ${oldest.problem}` : "";
+    node.parentElement.classList.toggle("old", old);
+    const age = oldest?.at == null ? (why ? `not seen yet${why}` : "") : `${length(serverNow() - oldest.at)} ago`;
+    say(node, old ? `▲ As of ${exactly(oldest.at)}, ${age}${why}` : age);
+  }
+  if (isOld(state.sources?.["the pair"]) !== $("verdict").classList.contains("old")) drawVerdict();
+}
 
 // --- verdict and answers ---
 
@@ -111,16 +127,16 @@ const BIG = { no: ["No sign of it", "good"], risk: ["At risk", "bad"], unknown: 
 function drawVerdict() {
   const pair = state.verdict?.pair;
   if (!pair) return;
-  const kind = tone(pair.state);
-  $("verdict").className = `verdict ${kind}`;
+  const old = isOld(state.sources?.["the pair"]), kind = old ? "unknown" : tone(pair.state);
+  $("verdict").className = `verdict ${kind} ${old ? "old" : ""}`;
   part("verdict", ".mark").textContent = MARKS[kind];
-  const word = pair.state[0].toUpperCase() + pair.state.slice(1);
+  const word = old ? `Not known now, was ${pair.state}` : pair.state[0].toUpperCase() + pair.state.slice(1);
   say($("verdict-word"), word);
   replace($("verdict-since"), pair.since ? el("span", {}, `since ${moment(pair.since)}, `, ticking(pair.since)) : null);
   say($("verdict-text"), pair.reason);
   replace($("verdict-unknown"), ...(pair.reasons.length ? pair.unknown : []).slice(0, 4).map((each) => el("li", { text: `Not known: ${each}` })));
   replace($("verdict-at"), "Looked at both namespaces ", ticking(pair.at, "ago"), ".");
-  document.title = `${pair.state} - ${about.primary ?? "twinbus"}`;
+  document.title = `${old ? "not known" : pair.state} - ${about.primary ?? "twinbus"}`;
 }
 
 function answer(id, big, kind, text) {
@@ -168,7 +184,7 @@ function drawSides() {
 
 // --- tables ---
 
-const WORST = ["failed over", "failing", "faulted", "suspect", "silent", "waiting", "unknown", "healthy", "reporting", "ended"];
+const WORST = ["failed over", "failing", "faulted", "suspect", "silent", "waiting", "unknown", "works", "healthy", "reporting", "ended"];
 const byState = (a, b) => WORST.indexOf(a.state) - WORST.indexOf(b.state) || (b.waiting_at_least ?? 0) - (a.waiting_at_least ?? 0) || a.name.localeCompare(b.name);
 const has = (id) => (row) => { const wanted = $(id).value.trim().toLowerCase(); return !wanted || [row.name, row.state, row.reason ?? ""].some((each) => each.toLowerCase().includes(wanted)); };
 const works = (given) => {
@@ -262,7 +278,7 @@ const backlogFolder = () => Object.keys(state.queues ?? {})[0]?.replace(/\/\d+$/
 
 function drawEntities() {
   const rows = state.entities ?? {}, all = Object.values(rows), names = Object.values(rows).map((row) => row.name);
-  const ill = all.filter((row) => !["healthy", "unknown"].includes(row.state)).length;
+  const ill = all.filter((row) => !["healthy", "works", "unknown"].includes(row.state)).length;
   const why = state.unlisted?.why ? ` There may be more: ${state.unlisted.why}.` : "";
   say(part("entities", ".summary"), all.length ? `${count(all.length)}; ${ill ? `${count(ill)} ${ill === 1 ? "needs" : "need"} attention` : "none needs attention"}.${why}` : "");
   tables.entities.show(state.entities);
@@ -421,7 +437,7 @@ const DRAWS = {
   verdict: [drawVerdict], advice: [drawAnswers], backlog: [drawAnswers, drawBacklog, drawQuarantine], sides: [drawSides], entities: [drawEntities],
   unlisted: [drawEntities], queues: [drawBacklog], fleet: [drawProcesses, drawEntities], processes: [drawProcesses, drawSyphons], syphons: [drawSyphons, drawAnswers],
   quarantine: [drawQuarantine], spools: [drawLocal, drawAnswers], proxies: [drawLocal], faults: [drawFaults], controls: [drawFaults], meter: [drawMeter, drawSides],
-  events: [drawEvents], history: [drawPlots],
+  events: [drawEvents], history: [drawPlots], sources: [drawAges],
 };
 
 // --- views ---
