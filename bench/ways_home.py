@@ -116,7 +116,7 @@ def measure_ways_home(folder: Path, *, rounds: int, messages: int) -> list[Row]:
     messages -= messages % (QUEUES * len(ENTITIES))
     folder.mkdir(exist_ok=True)
     trips: dict[str, list[Trip]] = {way.name: [] for way in WAYS}
-    with served_pair(folder / "ways", None, ENTITIES) as (primary, secondary):
+    with served_pair(folder / "pair", None, ENTITIES) as (primary, secondary):
         ways = WaysHome(primary, secondary, folder)
         for _ in range(rounds):
             for way in WAYS:
