@@ -185,11 +185,14 @@ def test_a_page_that_reads_nothing_is_hung_up_on_and_what_it_was_told_is_forgott
 
 def test_pages_that_read_nothing_share_a_bound(console: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "UNREAD_BYTES_MAX", 20_000_000)
+    monkeypatch.setattr(app, "STALLED_S", 600.0)
     stream = head(console, "GET /api/stream HTTP/1.1", b"Cookie: " + cookie_of(console).encode())
     console.put("entities", {f"q-{number}": entity(f"q-{number}", reason="r" * 400) for number in range(10 * ROWS)})
     with contextlib.ExitStack() as held:
         for _ in range(SLOW_READERS):
-            held.enter_context(connect(console, stream, receive_bytes=4_096))
+            reader = held.enter_context(connect(console, stream, receive_bytes=4_096))
+            with contextlib.suppress(ConnectionError):
+                reader.recv(5)  # it has begun, and may have been hung up on
         wait_until(lambda: 0 < console.streams < SLOW_READERS / 2)
 
 

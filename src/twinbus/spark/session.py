@@ -76,7 +76,7 @@ The first option alone cuts the code cache to a fifth. Spark needs more: a JVM w
 and Spark treats a failed compilation as fatal and ends. So the size is explicit.
 
 The last two give the heap its room at once, and half of it to new objects: collecting garbage while a small heap grows
-took a CPU second of each report. Unlike -Xms they fit any --driver-memory.
+took half a CPU second to one of each report. Unlike -Xms they fit any --driver-memory.
 """
 NO_ADAPTIVE_PLANS = {PARTITIONS: "2", "spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
