@@ -63,7 +63,7 @@ class Usage:
     """Whether all these processes report on the board."""
     board_looks: int = 0
     """In a month, by whoever reads it: each reads what the time to live has kept."""
-    share_failover: bool = False
+    shared_findings: bool = False
     """Whether clients act on findings of other hosts: they read the board while an entity is suspect."""
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class Usage:
     @property
     def shared_reads(self) -> float:
         """Peeks in a month by which clients learn what others have failed over, and how late it is there."""
-        if not (self.board and self.share_failover):
+        if not (self.board and self.shared_findings):
             return 0.0
         processes, suspect_s = self.clients + self.syphons, min(self.failover_s, self.outage_s)
         first = _first_look(processes / (CALM_EVERY_S * POST_SHARE))
@@ -171,8 +171,8 @@ def _problems(usage: Usage) -> Iterator[str]:
         yield f"look_s is at least 1, got {usage.look_s}"
     if not 1 <= usage.ping_s <= 1800:
         yield f"ping_s is from 1 to 1800, got {usage.ping_s}"
-    if usage.share_failover and not usage.board:
-        yield "share_failover needs board: findings are shared there"
+    if usage.shared_findings and not usage.board:
+        yield "shared_findings needs board: findings are shared there"
     if usage.outages * usage.outage_s > HOURS_A_MONTH * 3600:
         yield "the outages take longer than a month"
 

@@ -68,7 +68,7 @@ def test_while_messages_wait_a_syphon_looks_into_every_queue_each_25_seconds() -
 @pytest.mark.parametrize("processes", [2, 10, 50, 200])
 def test_sharing_findings_costs_what_looks_take(processes: int) -> None:
     """X6, C1. What others have posted in five minutes of calm is read once; then an outage, a look every 3 seconds."""
-    usage = Usage(clients=processes, syphons=0, outages=0, board=True, share_failover=True)
+    usage = Usage(clients=processes, syphons=0, outages=0, board=True, shared_findings=True)
     board = BoardInMemory()
     for at in [LIFE_S * number / (processes * 5.26) for number in range(round(processes * 5.26))]:
         board.post(report(), at)
@@ -89,11 +89,11 @@ def test_sharing_findings_costs_what_looks_take(processes: int) -> None:
 def test_nobody_pays_for_sharing_who_does_not_share() -> None:
     plain = Usage(clients=20, board=True)
     assert plain.shared_reads == 0
-    shared = uses(replace(plain, share_failover=True))[Stage.BOARD_READ].full - uses(plain)[Stage.BOARD_READ].full
+    shared = uses(replace(plain, shared_findings=True))[Stage.BOARD_READ].full - uses(plain)[Stage.BOARD_READ].full
     assert shared > 0
-    assert shared == pytest.approx(replace(plain, share_failover=True).shared_reads)
-    with pytest.raises(OptionsError, match="share_failover needs board"):
-        Usage(share_failover=True)
+    assert shared == pytest.approx(replace(plain, shared_findings=True).shared_reads)
+    with pytest.raises(OptionsError, match="shared_findings needs board"):
+        Usage(shared_findings=True)
 
 
 def test_a_forecast_knows_how_large_a_ping_is() -> None:

@@ -45,8 +45,8 @@ class UsageArguments(ArgumentGroup):
     look: str = option("1h", "TIME", LOOK_HELP)
     board: bool = option(False, None, "The board of the pair: these processes report on it.", "--board")
     board_looks: int = option(0, "N", "With --board: looks at it in a month, e.g. by twinbus status.")
-    share_failover: bool = option(
-        False, None, "With --board: clients read it while an entity is suspect.", "--share-failover"
+    shared_findings: bool = option(
+        False, None, "With --board: clients read it while an entity is suspect.", "--shared-findings"
     )
 
     def usage(self) -> Usage:
@@ -68,12 +68,12 @@ class UsageArguments(ArgumentGroup):
                 look_s=parse_seconds(self.look, "--look"),
                 board=self.board,
                 board_looks=self.board_looks,
-                share_failover=self.share_failover,
+                shared_findings=self.shared_findings,
             )
         except OptionsError as error:
             text = re.sub(r"\b([a-z_]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
             text = text.replace("--board_looks", "--board-looks")
-            text = text.replace("share_failover needs board", "--share-failover needs --board")
+            text = text.replace("shared_findings needs board", "--shared-findings needs --board")
             raise OptionsError(text) from None
 
 
