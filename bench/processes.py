@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -81,9 +82,9 @@ class Process:
         deadline = time.monotonic() + wait_s
         while not answers(port):
             if self._popen.poll() is not None:
-                raise SystemExit(f"bench: {self._popen.args!r} ended: {self._last_words()}")
+                raise SystemExit(f"bench: {self._popen.args!r} ended: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise SystemExit(f"bench: nothing answered on port {port} within {wait_s:g} s: {self._last_words()}")
+                raise SystemExit(f"bench: nothing answered on port {port} within {wait_s:g} s: {self.last_words()}")
             time.sleep(LOOK_PAUSE_S)
 
     def memory_mb(self, field: str = "VmRSS") -> int:
@@ -98,6 +99,21 @@ class Process:
         fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def session_cpu_s_at_end(self, every_s: float, wait_s: float) -> float:
+        """Wait until it ends; seconds of CPU of it and of all processes below it, as of the last look at each."""
+        used: dict[int, float] = {}
+        deadline = time.monotonic() + wait_s
+        while self._popen.poll() is None:
+            used |= _session_cpu_s(self._popen.pid)
+            if time.monotonic() > deadline:
+                raise SystemExit(f"bench: {self._popen.args!r} did not end within {wait_s:g} s: {self.last_words()}")
+            time.sleep(every_s)
+        return sum(used.values())
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.returncode
+
     def stop(self) -> None:
         self._popen.terminate()
         self._popen.wait(STOP_WAIT_S)
@@ -108,9 +124,20 @@ class Process:
             os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1] if lines else "it said nothing"
+
+
+def _session_cpu_s(session: int) -> dict[int, float]:
+    """By process of a session."""
+    found: dict[int, float] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = file.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                found[int(file.parent.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def answers(port: int) -> bool:

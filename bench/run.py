@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing|proxy|syphon|spark|analytics|fanout]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|proxy|syphon|spark|ways|analytics|fanout]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -38,6 +38,7 @@ from bench.proxy import measure_proxy
 from bench.results import Must, Row, drawn, keep
 from bench.shovel import measure_homecoming
 from bench.spark_drain import measure_spark_drain
+from bench.ways_home import measure_ways_home
 
 BUILD = Path(__file__).parent.parent / "build" / "bench"
 TITLES = {
@@ -46,6 +47,7 @@ TITLES = {
     "proxy": "through the proxy, 1 KiB, durable",
     "syphon": "syphon beside shovel, 1 KiB",
     "spark": "drain with Spark beside shovel, 1 KiB",
+    "ways": "ways home side by side, 1 KiB",
     "analytics": "a large ledger, beside DuckDB",
     "fanout": "topics beside exchanges, 1 KiB",
 }
@@ -232,6 +234,8 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
         return measure_spark_drain(
             folder / "spark", BUILD, None if alone else LoadClient(BUILD, cores), rounds=size.moves, messages=size.moved
         )
+    if part == "ways":
+        return measure_ways_home(folder / "ways", rounds=size.moves, messages=size.moved)
     if part == "fanout":
         return measure_fanout(folder, BUILD, cores, rounds=size.looks, copies=size.copies, alone=alone)
     if part == "analytics":
@@ -290,7 +294,7 @@ def main() -> None:
                 found = measure_part(part, size, cores, Path(folder), alone=chosen.alone)
                 print(drawn(title, found), end="\n\n", flush=True)
                 rows += found
-    around = circumstances(size, cores, alone=chosen.alone or chosen.only in ("pairing", "proxy", "analytics"))
+    around = circumstances(size, cores, alone=chosen.alone or chosen.only in ("pairing", "proxy", "ways", "analytics"))
     print(", ".join(f"{name} {number}" for name, number in around["versions"].items()))
     print(f"{size}; {cores.count} cores: {cores}")
     keep(rows, around)

@@ -42,9 +42,7 @@ class ConnectionString:
     is_emulator: bool = True
 
     def __post_init__(self) -> None:
-        problems = self._problems()
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(self._problems())
 
     def _problems(self) -> list[str]:
         problems = []

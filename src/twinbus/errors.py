@@ -45,6 +45,7 @@ TwinbusError
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ class OptionsError(TwinbusError, ValueError):
 
     What to do: correct the call; the same call fails again.
     """
+
+    @staticmethod
+    def raise_for(problems: Iterable[str]) -> None:
+        """Raise one error that names all problems; nothing if there are none."""
+        if text := "; ".join(problems):
+            raise OptionsError(text)
 
 
 class StoreError(TwinbusError):

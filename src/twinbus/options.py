@@ -45,9 +45,7 @@ class EndpointOptions:
     """Whether peers that do not use TLS are refused; None: unless only this machine can reach the port."""
 
     def __post_init__(self) -> None:
-        problems = self._problems()
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(self._problems())
 
     def _problems(self) -> list[str]:
         problems = []

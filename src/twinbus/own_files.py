@@ -8,6 +8,7 @@ this process, or to root.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -112,6 +113,21 @@ def write_report(path: Path, text: str) -> None:
 def open_lock(path: Path) -> TextIO:
     """Open a file that is only there to be locked, made if it is missing. Raises as `open_own` does."""
     return os.fdopen(_open(path, os.O_WRONLY | os.O_CREAT, 0o666), "w")
+
+
+def try_lock(file: int, *, is_shared: bool = False) -> bool:
+    """Lock an open file, until it is closed or this process ends. False if another one has it; raises `OSError`."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_holder(lock: int) -> None:
+    """Say in a file that this process has locked it."""
+    os.truncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
 
 def _open(path: Path, flags: int, mode: int) -> int:

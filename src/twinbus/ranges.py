@@ -18,5 +18,4 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
         for name, (low, high) in ranges.items()
         if not low <= getattr(options, name) <= high
     ]
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,28 @@ def test_while_the_primary_is_down_transactions_are_refused_and_the_connection_s
         controller.send(connection.create_sender("orders", name="again"), message("lost"), controller.declare())
     connection.create_sender("orders", name="plain").send(message("without"))
     assert found(secondary, BACKLOG) == ["without"], "what is in no transaction takes the detour on the same connection"
+
+
+def test_with_both_down_nothing_of_a_transaction_reaches_the_spool(
+    primary: LocalNamespace, secondary: LocalNamespace, tmp_path: Path
+) -> None:
+    strings = primary.connection_string, secondary.connection_string
+    with LocalProxy(*strings, key=KEY, failover_interval=timedelta(0), spool=tmp_path) as proxy:
+        connection = connect(proxy.port, KEY)
+        controller, sender = Controller(connection), connection.create_sender("orders")
+        transaction = controller.declare()
+        controller.send(sender, message("half"), transaction)
+        for namespace in (primary, secondary):
+            namespace.stop()
+        with pytest.raises(LinkDetached):
+            controller.send(sender, message("other half"), transaction)
+        with pytest.raises(Refused):
+            controller.commit(transaction)
+        connection.create_sender("orders", name="plain").send(message("without"))
+        spool = proxy.server.status().spool
+        assert spool is not None
+        assert spool.messages == 1
+        connection.close()
 
 
 def test_what_the_primary_refuses_is_refused_with_its_reason(

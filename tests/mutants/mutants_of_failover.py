@@ -274,7 +274,7 @@ FAILOVER = (
     Mutant(
         "P6",
         "pairing/secondary.py",
-        "        return tuple(map(Rouse, self.waiting))",
+        "        return tuple(map(WakeWaiter, self.waiting))",
         "        return ()",
         "sends that wait for the secondary are not woken when it is back",
         "test_a_trial_that_connects_wakes_everybody_at_once",
@@ -522,7 +522,7 @@ FAILOVER = (
     Mutant(
         "P9",
         "pairing/backlog/envelope.py",
-        "        fields[PropertyField.GROUP_ID] = said.session_id\n",
+        "        fields[PropertyField.GROUP_ID] = found.session_id\n",
         "        pass\n",
         "a message comes home without its session",
         "test_the_way_home_gives_the_very_bytes_back",

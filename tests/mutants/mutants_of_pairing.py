@@ -120,8 +120,8 @@ PAIRING = (
     Mutant(
         "A7",
         "client/options.py",
-        '        raise OptionsError("; ".join(problems))',
-        "        raise OptionsError(problems[0])",
+        "    OptionsError.raise_for(problems)",
+        "    OptionsError.raise_for(problems[:1])",
         "only the first of several wrong options is reported",
         "test_all_problems_are_in_one_message",
     ),

@@ -250,8 +250,8 @@ WAY_HOME = (
     Mutant(
         "P19",
         "client/core/effect_runner.py",
-        "            case Rouse(ticket):\n",
-        "            case Rouse(ticket) if entity is not None:\n",
+        "            case WakeWaiter(ticket):\n",
+        "            case WakeWaiter(ticket) if entity is not None:\n",
         "a fence that falls wakes nobody",
         "test_a_fence_that_falls_wakes_the_send_behind_it_on_threads",
     ),

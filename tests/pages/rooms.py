@@ -34,6 +34,7 @@ ROOMS = (
     Room("units", "durations, times and sizes as text", is_pure=True),
     Room("plain_text", "texts of others, made harmless", is_pure=True),
     Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
+    Room("earliest_timer", "one call in the future, at the earliest time asked for"),
     Room("own_files", "files for their owner only, links that are not followed"),
     Room("storage", "files in local folders and at URLs, leases", "own_files units"),
     Room("control", "processes of this machine, registered, asked and steered", "own_files"),
@@ -44,7 +45,7 @@ ROOMS = (
     Room("amqp.codec", "types, performatives and frames as bytes", is_pure=True),
     Room("amqp.message", "sections of encoded messages", "amqp.codec", is_pure=True),
     Room("websocket", "AMQP bytes in WebSocket messages"),
-    Room("transport", "how our own engine reaches a peer", "amqp pairing.sending.failure websocket"),
+    Room("transport", "how our own engine reaches a peer", "amqp earliest_timer pairing.sending.failure websocket"),
     # the paired client
     Room("pairing", "entities, epochs, failover, backlog queues, envelopes, order", "amqp", is_pure=True),
     Room("client", "namespaces, credentials and options", "connection_string pairing transport client units"),
@@ -73,7 +74,7 @@ ROOMS = (
     ),
     Room("client.aio", "the client for asyncio", "board client pairing syphon"),
     Room("client.sync", "the client for threads", "board client pairing syphon"),
-    Room("client.native", "links of our own engine for a pair", "amqp client pairing transport"),
+    Room("client.native", "links of our own engine for a pair", "amqp client earliest_timer pairing transport"),
     Room(
         "client.native.window",
         "what is on its way on one link, and until when",
@@ -136,7 +137,10 @@ ROOMS = (
     Room(
         "broker.net",
         "sockets, TLS, HTTP, WebSocket",
-        "amqp broker.data_directory broker.limits broker.links broker.ops.process_memory options own_files websocket",
+        (
+            "amqp broker.data_directory broker.limits broker.links broker.ops.process_memory earliest_timer options "
+            "own_files websocket"
+        ),
     ),
     Room("broker.net.sniffer", "the first bytes of a connection", is_pure=True),
     Room("broker.limits", "what peers may take", "amqp.limits ranges", is_pure=True),

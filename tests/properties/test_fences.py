@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import examples
 
-from twinbus.pairing.backlog.ordering import Came, Crossing, Fences, key_of
+from twinbus.pairing.backlog.ordering import Crossing, DepartedMessage, Fences, key_of
 
 QUEUES = (0,)
 KEYS = [key_of("Orders", "a"), key_of("other", None)]
@@ -39,9 +39,9 @@ class World:
         self.uses_ids_again = uses_ids_again
         self.fences = Fences()
         self.fences.use(QUEUES)
-        self.queues: dict[int, list[Came]] = {queue: [] for queue in QUEUES}
+        self.queues: dict[int, list[DepartedMessage]] = {queue: [] for queue in QUEUES}
         self.under_way: list[Batch] = []
-        self.moved: list[tuple[int, Came]] = []
+        self.moved: list[tuple[int, DepartedMessage]] = []
         self.accepted: set[int] = set()
         """Numbers of messages whose sender heard that they were taken."""
         self.looks: list[tuple[int, int, bool]] = []
@@ -63,7 +63,7 @@ class World:
                 self.number += 1
                 batch.numbers.append(self.number)
                 key = batch.crossing.key
-                self.queues[batch.crossing.queue].append(Came(key.path, key.session_id, self.number, mark))
+                self.queues[batch.crossing.queue].append(DepartedMessage(key.path, key.session_id, self.number, mark))
 
     def hear(self, pick: int, *, in_doubt: bool) -> None:
         batch = self._picked(self.under_way, pick)

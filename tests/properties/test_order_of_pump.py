@@ -99,5 +99,5 @@ def test_first_copies_of_a_key_are_in_order_and_all_come_home(
     for (path, session_id), sent in world.sent.items():
         missing = set(sent) - set(world.harness.first_copies(path, session_id))
         assert missing <= world.refused
-    seen = {came.mark for came in world.harness.witness.messages}
-    assert len(seen) == sum(map(len, world.sent.values())), "the witness heard of all of them"
+    seen = {came.mark for came in world.harness.observer.messages}
+    assert len(seen) == sum(map(len, world.sent.values())), "the observer was told of all of them"

@@ -43,8 +43,7 @@ THROUGH_PROXY, AGAIN = "--through-proxy", "--again"
 VARIABLE = "TWINBUS_THROUGH_PROXY"
 WORKERS = "8"
 """More than there are cores: these tests sleep most of the time."""
-TEST_S = 900
-"""One test takes 8 minutes: its keep-alive thread reads the socket for up to 60 s at a time, and its sends wait."""
+TEST_S = 420
 SETTINGS = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 

@@ -43,6 +43,8 @@ EMULATOR = "UseDevelopmentEmulator=true"
 TLS_OPTIONS = ("ssl_context", "connection_verify")
 TOKEN_S = 3600
 THROUGH_PROXY = "TWINBUS_THROUGH_PROXY"
+SLOW_S = {"test_topic_by_servicebus_client_send_large_messages_w_sleep": 1200}
+"""Takes 8 minutes alone: its keep-alive thread reads the socket for up to 60 s at a time, and its sends wait."""
 
 Test = Callable[..., Any]
 Given = dict[str, Any]
@@ -358,6 +360,12 @@ _MODULES: dict[str, Given] = {
     "azure.mgmt.servicebus": {},
     "azure.mgmt.servicebus.models": {"AccessRights": AccessRights},
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name.partition("[")[0] in SLOW_S:
+            item.add_marker(pytest.mark.timeout(SLOW_S[item.name.partition("[")[0]]))
 
 
 def pytest_configure(config: pytest.Config) -> None:

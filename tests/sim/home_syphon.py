@@ -28,7 +28,7 @@ from twinbus.broker.core.replies import Delivery, LocksRenewed, MessagesFound
 from twinbus.broker.links.outcomes import outcome_of
 from twinbus.broker.message import read_arrival
 from twinbus.broker.operations import ReceiveMode, Refused, Settled
-from twinbus.pairing.backlog.ordering import Came
+from twinbus.pairing.backlog.ordering import DepartedMessage
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
 from twinbus.pairing.sending.failure import Failure, FailureKind
@@ -51,7 +51,7 @@ LOST = Failure(FailureKind.UNREACHABLE, "lock lost", "com.microsoft:message-lock
 CUTS = (Trouble.REFUSED, Trouble.SILENT, Trouble.RESET, Trouble.REQUESTS_LOST, Trouble.ANSWERS_LOST)
 
 
-class Witness:
+class HomeObserver:
     """Tells the core of the pair what came home."""
 
     def __init__(self, pair: Pair, settle: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Witness:
     def queue_added(self, index: int) -> None:
         raise AssertionError(f"nobody looks for queues here, but found {index}")
 
-    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+    def left_backlog(self, queue: int, messages: list[DepartedMessage]) -> None:
         self._pair.came_home(queue, messages)
         self._settle()
 
@@ -98,7 +98,7 @@ class SimulatedSyphon:
         options: SyphonOptions,
         primary: Road,
         secondary: Road,
-        witness: Witness | None,
+        observer: HomeObserver | None,
         random: Random,
         seen: Counter[str],
     ) -> None:
@@ -111,14 +111,14 @@ class SimulatedSyphon:
         self._homes: dict[str, int] = {}
         self._alarm = 0.0
         now_ms = self.loop.now_ms
-        self.pump = self._make_pump(options, now_ms, witness)
+        self.pump = self._make_pump(options, now_ms, observer)
         for index in range(len(paths)):
             self._attach(index)
 
-    def _make_pump(self, options: SyphonOptions, now_ms: int, witness: Witness | None) -> Pump:
+    def _make_pump(self, options: SyphonOptions, now_ms: int, observer: HomeObserver | None) -> Pump:
         if options.order is None:
             return Pump(self._paths, options, now_ms)
-        return OrderedPump(self._paths, options, now_ms, observer=witness)
+        return OrderedPump(self._paths, options, now_ms, observer=observer)
 
     def _road_to(self, _path: str) -> Road:
         """The way to a destination."""

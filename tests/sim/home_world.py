@@ -14,7 +14,7 @@ from random import Random
 
 from sim.home_namespace import LendingNamespace
 from sim.home_senders import TTL_MS, Application, HomeShell
-from sim.home_syphon import SimulatedSyphon, Witness
+from sim.home_syphon import HomeObserver, SimulatedSyphon
 from sim.invariants import check
 from sim.pair_archive import Copy
 from sim.pair_conditions import Spell, Trouble
@@ -87,8 +87,8 @@ class HomeWorld:
         self.shell.straight = set()
         self.shell.batch_bytes = random.choice((6_000, 262_144))
         self.pair.use_queues(range(len(self._paths)), {}, 0.0)
-        witness = Witness(self.pair, self.shell.settle)
-        self.syphon = SimulatedSyphon(self._paths, self._syphon_options(), there, away, witness, random, self.seen)
+        observer = HomeObserver(self.pair, self.shell.settle)
+        self.syphon = SimulatedSyphon(self._paths, self._syphon_options(), there, away, observer, random, self.seen)
         numbers = count(1)
         self.applications = [
             Application(name, self.shell, random.choice(ENTITIES), random, numbers)

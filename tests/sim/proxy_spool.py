@@ -107,7 +107,7 @@ class SimulatedOwnSpool(OwnSpool):
             folder,
             self._routes,
             bytes_max=self._bytes_max,
-            on_alert=lambda alert: self._call(lambda: self._tell(alert)),
+            on_alert=lambda alert: self._call(lambda: self._report_alert(alert)),
         )
         spool.machine = machine
         await spool.begin()

@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.home_namespace import LendingNamespace
 from sim.home_senders import HomeShell
-from sim.home_syphon import SimulatedSyphon, Witness
+from sim.home_syphon import HomeObserver, SimulatedSyphon
 from sim.invariants import check
 from sim.pair_call import Call
 from sim.pair_loop import Signal, VirtualLoop
@@ -64,7 +64,7 @@ class SpoolSyphon(SimulatedSyphon):
         self.is_dead = False
         super().__init__(paths, options, primary, spool, None, random, seen)
 
-    def _make_pump(self, options: SyphonOptions, now_ms: int, _witness: Witness | None) -> Pump:
+    def _make_pump(self, options: SyphonOptions, now_ms: int, _observer: HomeObserver | None) -> Pump:
         return DetourPump(self._paths, options, now_ms, detours=self._detours)
 
     def _road_to(self, path: str) -> Road:

@@ -28,7 +28,7 @@ def test_an_old_store_has_every_record_of_its_ledger(tmp_path: Path) -> None:
     lines = sum(len(file.read_bytes().splitlines()) for file in ledger.glob("*.jsonl"))
     for _ in range(2):
         compacted = compact_ledger(read_in_process, ledger)
-        assert compacted.manifest.version == manifests.VERSION
+        assert compacted.manifest.version <= manifests.VERSION, "older ones read it until its files are merged"
         assert compacted.manifest.records == lines
         assert compacted.manifest.troubles == []
     assert compacted.bytes_read == 0, "what was read once is not read again"

@@ -17,6 +17,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 from backlog_messages import put
+from connect_proxy import ConnectProxy
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 from received import received
@@ -83,6 +84,24 @@ def test_offsets_are_the_numbers_after_the_last_message(namespace: LocalNamespac
     assert numbers(source, start, end) == numbers(source, start, end) == list(range(1, 31))
     assert following(source.latestOffset(start, ReadMaxRows(10)), "orders") == 11
     source.stop()
+
+
+def test_reading_and_writing_go_over_websockets_and_through_an_http_proxy(
+    namespace: LocalNamespace, tmp_path: Path
+) -> None:
+    with ConnectProxy() as gate:
+        way = f";TransportType=AmqpWebSockets;TwinbusProxy=http://127.0.0.1:{gate.port}"
+        (tmp_path / "secret").write_text(namespace.connection_string + way)
+        options = read_options({"servicebus.credential": f"file:{tmp_path / 'secret'}", "queues": "orders"})
+        with closing(BlockingSender(options.access.namespace().dial(), 60.0, 50)) as writer:
+            writer.put("orders", messages(3))
+            writer.flush()
+        assert gate.asked == [f"127.0.0.1:{namespace.port}"]
+        source = ServiceBusStreamReader(SCHEMA, options)
+        start = source.initialOffset()
+        assert numbers(source, start, source.latestOffset(start, ReadAllAvailable())) == [1, 2, 3]
+        source.stop()
+        assert set(gate.asked[1:]) == {f"127.0.0.1:{namespace.port}"}
 
 
 def test_available_now_ends_at_what_was_there_at_first(namespace: LocalNamespace, tmp_path: Path) -> None:

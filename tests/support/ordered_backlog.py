@@ -13,7 +13,7 @@ from twinbus.amqp.message import sections
 from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.pairing.backlog.envelope import address
-from twinbus.pairing.backlog.ordering import Came
+from twinbus.pairing.backlog.ordering import DepartedMessage
 from twinbus.pairing.sending.encoded_messages import BATCH_FORMAT
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.syphon.options import SyphonOptions
@@ -63,11 +63,11 @@ class Stored:
     delivery_id: int | None = None
 
 
-class Diary:
-    """A witness that writes everything down."""
+class RecordingObserver:
+    """Keeps everything that it is told."""
 
     def __init__(self) -> None:
-        self.messages: list[Came] = []
+        self.messages: list[DepartedMessage] = []
         self.times_empty = 0
         self.is_waiting = False
 
@@ -78,7 +78,7 @@ class Diary:
         assert queue == 0
         return self.is_waiting
 
-    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+    def left_backlog(self, queue: int, messages: list[DepartedMessage]) -> None:
         assert queue == 0
         self.messages += messages
 
@@ -98,7 +98,7 @@ class OrderedPumpHarness:
         self.stored: dict[int, Stored] = {}
         self.dead: list[int] = []
         self.home: dict[str, list[tuple[str | None, str]]] = {}
-        self.witness = Diary()
+        self.observer = RecordingObserver()
         self.looks = 0
         self.credit = 0
         self.next_sequence = 1
@@ -111,7 +111,7 @@ class OrderedPumpHarness:
         """Batches that wait for their answer."""
         self.are_locks_renewed = True
         options_ = SyphonOptions(order="session", **options)
-        self.pump = OrderedPump(["q/0"], options_, self.now_ms, observer=self.witness)
+        self.pump = OrderedPump(["q/0"], options_, self.now_ms, observer=self.observer)
         self.attach()
 
     # --- the backlog queue ---

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
+from time import monotonic_ns, time_ns
 
 
 class WallClock:
@@ -13,19 +12,15 @@ class WallClock:
     When the machine's clock is set back, this one goes on at half speed until the two agree again.
     """
 
-    def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
-        self._wall_ns = wall_ns
-        self._monotonic_ns = monotonic_ns
-        self._now_ns = wall_ns()
+    def __init__(self) -> None:
+        self._now_ns = time_ns()
         self._seen_ns = monotonic_ns()
 
     def __call__(self) -> int:
-        seen_ns = self._monotonic_ns()
+        seen_ns = monotonic_ns()
         slowly_ns = self._now_ns + (seen_ns - self._seen_ns) // 2
         self._seen_ns = seen_ns
-        self._now_ns = max(self._wall_ns(), slowly_ns)
+        self._now_ns = max(time_ns(), slowly_ns)
         return self._now_ns // 1_000_000
 
 

@@ -119,7 +119,7 @@ class Endpoint:
 
     def connection_string(self, key_name: str, key: str) -> str:
         """What an application needs to connect with this key, in one line."""
-        said = ConnectionString(
+        reached = ConnectionString(
             host=self.reachable_host(),
             port=self.listener.port,
             namespace=self._options.name,
@@ -128,7 +128,7 @@ class Endpoint:
             ca_file=self.ca_file if self.ca_file is not None and can_be_written(str(self.ca_file)) else None,
             is_emulator=not self.listener.is_tls_only,
         )
-        return str(said)
+        return str(reached)
 
     def connection_string_for(self, rule_name: str, rules: Sequence[AccessRule]) -> str:
         """With the first key of one of these rules; raises `OptionsError` if it is not there."""

@@ -100,8 +100,7 @@ class Namespace:
             problems.append(str(error))
         if name is not None and not _NAME.fullmatch(str(name)):
             problems.append(f"name must be letters, digits, dots, dashes and underscores, got {name!r}")
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(problems)
         self._set(
             host=host,
             port=port or (PLAIN_PORT if is_plain else TLS_PORT),

@@ -275,8 +275,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
 
 
 def _refuse(problems: list[str]) -> None:
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
 
 
 def _secondary_problems(secondary: object) -> Iterator[str]:

@@ -55,17 +55,17 @@ def ask(path: Path, request: str, arguments: dict[str, Any] | None = None, *, wa
     """
     line = json.dumps({"request": request, "arguments": arguments or {}}).encode() + b"\n"
     try:
-        said = json.loads(_converse(path, line, wait_s))
+        answer = json.loads(_converse(path, line, wait_s))
     except TimeoutError:
         raise TwinbusError(f"the process at {path} does not answer") from None
     except OSError as error:
         raise TwinbusError(f"nothing is running at {path}: {error.strerror or error}") from None
     except ValueError:
         raise TwinbusError(f"what answers at {path} is not twinbus") from None
-    if isinstance(said, dict) and said.get("ok") is True:
-        return said.get("result")
-    text = str(said.get("error")) if isinstance(said, dict) else "an answer that makes no sense"
-    raise (OptionsError if isinstance(said, dict) and said.get("is_usage") else TwinbusError)(text)
+    if isinstance(answer, dict) and answer.get("ok") is True:
+        return answer.get("result")
+    text = str(answer.get("error")) if isinstance(answer, dict) else "an answer that makes no sense"
+    raise (OptionsError if isinstance(answer, dict) and answer.get("is_usage") else TwinbusError)(text)
 
 
 def _converse(path: Path, line: bytes, wait_s: float) -> bytes:

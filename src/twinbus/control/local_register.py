@@ -120,9 +120,9 @@ def _entries(place: Path, kind: str, is_there: Callable[[Registered], bool]) -> 
 def _read(file: Path) -> Registered | None:
     try:
         with os.fdopen(open_own(file, os.O_RDONLY), encoding="utf-8") as opened:
-            said = json.loads(opened.read(ENTRY_BYTES_MAX))
-        number = int(said["number"]) if "number" in said else 0
-        return Registered(str(said["kind"]), str(said["name"]), int(said["pid"]), Path(str(said["path"])), number)
+            entry = json.loads(opened.read(ENTRY_BYTES_MAX))
+        number = int(entry["number"]) if "number" in entry else 0
+        return Registered(str(entry["kind"]), str(entry["name"]), int(entry["pid"]), Path(str(entry["path"])), number)
     except (OSError, StoreError, ValueError, KeyError, TypeError):
         return None
 

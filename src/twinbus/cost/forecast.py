@@ -68,8 +68,7 @@ class Usage:
 
     def __post_init__(self) -> None:
         problems = list(_problems(self))
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(problems)
 
     @property
     def messages(self) -> float:

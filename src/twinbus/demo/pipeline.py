@@ -63,13 +63,13 @@ def rehearse(spark: SparkSession, ledger: Path) -> None:
 
 def summary_of(found: Findings) -> dict[str, Any]:
     """What the demo shows of them; the page has everything."""
-    said = found.as_dict()
+    findings = found.as_dict()
     return {
         "reconciliation": {
-            key: said["reconciliation"][key] for key in ("verdict", "accepted", "lost", "classes", "entities")
+            key: findings["reconciliation"][key] for key in ("verdict", "accepted", "lost", "classes", "entities")
         },
-        "availability": said["availability"],
-        "ordering": said["ordering"]["entities"],
+        "availability": findings["availability"],
+        "ordering": findings["ordering"]["entities"],
         "cost": {
             "prices_as_of": found.prices_as_of,
             "operations": {rule: sum(bill.use.operations(rule) for bill in found.bills) for rule in _RULES},

@@ -229,5 +229,5 @@ class CanaryCollector:
         return count
 
     def _is_mine(self, message: ServiceBusReceivedMessage) -> bool:
-        said = (message.application_properties or {}).get(MARK.encode())
-        return said in (self._drill, self._drill.encode())
+        mark = (message.application_properties or {}).get(MARK.encode())
+        return mark in (self._drill, self._drill.encode())

@@ -24,7 +24,7 @@ from twinbus.units import exact_duration
 REPORTED_EVENTS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
 COUNT_EVERY_S = 5.0
 LOOK_S = 0.05
-FIRST_WORD_S = 30.0
+FIRST_RESULT_S = 30.0
 """How long to wait for the result of the first canary."""
 
 
@@ -96,7 +96,7 @@ class Drill:
         """Healthy, failing, healthy again."""
         self._report(f"sending canaries to {self._plan.target.path}")
         await self._until(lambda: False, self._options.before_s)
-        await self._until(self._has_heard, FIRST_WORD_S)
+        await self._until(self._has_first_result, FIRST_RESULT_S)
         if self._stopped.is_set():
             return
         self._check_calm()
@@ -109,7 +109,7 @@ class Drill:
         self._report(f"{self._plan.target.path} is put back")
         await home.begin()
 
-    def _has_heard(self) -> bool:
+    def _has_first_result(self) -> bool:
         """Whether the result of any canary is known."""
         return any(isinstance(event, CanaryAccepted | CanaryRaised) for event in self._events)
 

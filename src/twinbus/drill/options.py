@@ -69,9 +69,7 @@ class DrillOptions:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(self._problems())
 
     @property
     def outage_s(self) -> float:

@@ -122,8 +122,8 @@ def _whereabouts(outcome: DrillResult) -> Iterator[str]:
 
 
 def headline(outcome: DrillResult) -> str:
-    said = {"pass": "PASSED", "fail": "FAILED", "interrupted": "INTERRUPTED"}[outcome.verdict]
-    return f"{said}: {outcome.fault} of {outcome.entity} on {outcome.primary} for {outcome.length_s:g} s"
+    result = {"pass": "PASSED", "fail": "FAILED", "interrupted": "INTERRUPTED"}[outcome.verdict]
+    return f"{result}: {outcome.fault} of {outcome.entity} on {outcome.primary} for {outcome.length_s:g} s"
 
 
 def page(outcome: DrillResult) -> str:

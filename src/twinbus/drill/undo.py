@@ -8,7 +8,6 @@ without a lock belongs to a drill that was killed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.drill.entity_admin import EntityAdministration
 from twinbus.drill.injection import Way, clear_fault, put_status_back
 from twinbus.errors import TwinbusError
-from twinbus.own_files import make_own_folder, open_own
+from twinbus.own_files import make_own_folder, open_own, try_lock
 
 SUFFIX = ".drill"
 
@@ -65,7 +64,8 @@ class ChangeRecordFile:
 
     def _begin(self, note: ChangeRecord) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(self._file):
+                raise OSError(f"another process has locked {self.path}")
             self.add(**asdict(note))
         except OSError:
             self.close(is_put_back=True)  # nothing has been changed yet
@@ -96,8 +96,8 @@ def _read(path: Path) -> ChangeRecord | None:
     facts: dict[str, Any] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            facts |= said if isinstance(said, dict) else {}
+            entry = json.loads(line)
+            facts |= entry if isinstance(entry, dict) else {}
     known = {each.name for each in fields(ChangeRecord)}
     try:
         return ChangeRecord(**{name: value for name, value in facts.items() if name in known})
@@ -108,12 +108,9 @@ def _read(path: Path) -> ChangeRecord | None:
 def _is_locked(path: Path) -> bool:
     file = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(file, is_shared=True)
     finally:
         os.close(file)
-    return False
 
 
 class Undone(NamedTuple):

@@ -6,4 +6,5 @@ browsed_message.py  a message that was peeked at
 choice.py           which messages are meant
 browser.py          finds them
 changes.py          resubmits, dead-letters and purges them
+quarantine_choice.py  the same choice among messages in quarantine, sent home
 """

@@ -65,10 +65,10 @@ class BrowsedMessage:
         properties, unreadable = properties_of(self.encoded)
         shown = body[:body_bytes_max]
         try:
-            said = {"body": shown.decode()} if kind in ("data", "none") else {"body_base64": _base64(shown)}
+            content = {"body": shown.decode()} if kind in ("data", "none") else {"body_base64": _base64(shown)}
         except UnicodeDecodeError:
-            said = {"body_base64": _base64(shown)}
-        more = {"properties": properties, "body_kind": kind, "body_bytes": len(body), **said}
+            content = {"body_base64": _base64(shown)}
+        more = {"properties": properties, "body_kind": kind, "body_bytes": len(body), **content}
         more["body_is_whole"] = len(shown) == len(body)
         return self.as_dict() | more | ({"unreadable": unreadable} if unreadable else {})
 

@@ -79,7 +79,6 @@ async def resubmit(
     *,
     to: str | None = None,
     window_s: float | None = None,
-    wall_clock: Callable[[], float] = time,
 ) -> MessageChanges:
     """Send the chosen messages to `to`, by default to the queue or topic they were dead-lettered from.
 
@@ -92,7 +91,7 @@ async def resubmit(
 
     async def act(search: LockedSearch, transfer: TransferArrived) -> None:
         if window_s is not None:
-            _check_forgotten(transfer.payload, target, window_s, wall_clock())
+            _check_forgotten(transfer.payload, target, window_s, time())
         try:
             await sender.send(target, _as_new(transfer.payload))
         except ConnectionFailed as error:

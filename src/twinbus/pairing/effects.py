@@ -38,7 +38,7 @@ class TrySecondary:
 
 
 @dataclass(frozen=True, slots=True)
-class Rouse:
+class WakeWaiter:
     """Wake the send that waits with this ticket: it is its turn, or something has changed for it."""
 
     ticket: int
@@ -55,4 +55,4 @@ class ReportEvent:
     """Encoded bytes of each of the messages that `details` name: for the ledger only."""
 
 
-Effect = WakeMe | ForgetWake | PingPrimary | StopPings | TrySecondary | Rouse | ReportEvent
+Effect = WakeMe | ForgetWake | PingPrimary | StopPings | TrySecondary | WakeWaiter | ReportEvent

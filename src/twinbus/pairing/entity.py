@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from twinbus.pairing.backlog.ordering import Fences
-from twinbus.pairing.effects import Effect, ReportEvent, Rouse
+from twinbus.pairing.effects import Effect, ReportEvent, WakeWaiter
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
 from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, may_try, step
@@ -158,7 +158,7 @@ class Entity:
         """A held send is done with, one way or the other."""
         head = self.line.leave(ticket)
         self.refresh()
-        return () if head is None else (Rouse(head),)
+        return () if head is None else (WakeWaiter(head),)
 
     def _count_ping(self, before: State, event: Event) -> None:
         if event.epoch != before.epoch:
@@ -188,7 +188,7 @@ class Entity:
         """Those who wait, wait for the end of a suspicion: whichever way it went, the first of them may go."""
         head = self.line.head
         is_decided = type(before) is not type(self._state) and not isinstance(self._state, Suspect)
-        return (Rouse(head),) if is_decided and head is not None else ()
+        return (WakeWaiter(head),) if is_decided and head is not None else ()
 
 
 def name_of(state: State) -> str:

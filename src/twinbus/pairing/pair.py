@@ -11,9 +11,9 @@ from itertools import count
 from typing import Literal
 
 from twinbus.pairing.abilities import Abilities, Ability
-from twinbus.pairing.backlog.ordering import Came, Crossing, Fences, Key, Mark
+from twinbus.pairing.backlog.ordering import Crossing, DepartedMessage, Fences, Key, Mark
 from twinbus.pairing.backlog.rotation import Rotation
-from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
+from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, StopPings, WakeWaiter
 from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.events import Event, LinkOpened, OthersFailedOver, PingSucceeded, SendFailed, SendSucceeded
 from twinbus.pairing.failover import Suspect
@@ -330,7 +330,7 @@ class Pair:
         entity.refresh()
         return crossing
 
-    def came_home(self, queue: int, encoded_messages: Iterable[Came]) -> None:
+    def came_home(self, queue: int, encoded_messages: Iterable[DepartedMessage]) -> None:
         """Our syphon has brought messages home, or they were refused for good."""
         if self.fences is not None:
             self._fences_fell(self.fences.came(queue, encoded_messages))
@@ -355,7 +355,7 @@ class Pair:
         if self.fences.falls != self._falls:
             self._falls = self.fences.falls
             self._refresh()
-        self.order(None, *map(Rouse, tickets))
+        self.order(None, *map(WakeWaiter, tickets))
 
     def _refresh(self) -> None:
         for entity in self._entities.values():

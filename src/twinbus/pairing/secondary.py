@@ -19,7 +19,7 @@ from math import inf
 from typing import NamedTuple
 
 from twinbus.pairing.backlog.rotation import Silence
-from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
+from twinbus.pairing.effects import Effect, ReportEvent, TrySecondary, WakeWaiter
 from twinbus.pairing.sending.failure import Failure, FailureKind
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 2.0
@@ -171,10 +171,10 @@ class Secondary:
 
     def rouse(self, path: str) -> tuple[Effect, ...]:
         """Wake those who wait with messages for this entity: they may go elsewhere."""
-        return tuple(Rouse(ticket) for ticket, waiter in self.waiting.items() if waiter.path == path)
+        return tuple(WakeWaiter(ticket) for ticket, waiter in self.waiting.items() if waiter.path == path)
 
     def _rouse_all(self) -> tuple[Effect, ...]:
-        return tuple(map(Rouse, self.waiting))
+        return tuple(map(WakeWaiter, self.waiting))
 
     # --- trials ---
 

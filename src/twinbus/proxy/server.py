@@ -28,7 +28,7 @@ from twinbus.broker.net.amqp_server import AmqpServer
 from twinbus.broker.ops.meter import Meter, Metered
 from twinbus.broker.ops.metrics import Snapshot, as_prometheus
 from twinbus.broker.scheduler import OutputScheduler
-from twinbus.broker.store.locked_file import FolderLock
+from twinbus.broker.store.locked_file import LockFile
 from twinbus.client.reporting.status import Status
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.proxy.administration.administration import make_administration
@@ -56,7 +56,7 @@ class ProxyServer:
         self._faults = FaultTable(random.random)
         self._limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
         self._endpoint = Endpoint(options, self._limits, self._faults)
-        self._lock: FolderLock | None = None
+        self._lock: LockFile | None = None
         self._sends: ProxySends | None = None
         self._upstream: UpstreamConnections | None = None
         self._amqp: AmqpServer | None = None
@@ -194,7 +194,7 @@ class ProxyServer:
     def _take_keys(self) -> tuple[AccessRule, ...]:
         directory = self.directory
         if directory is not None:
-            self._lock = FolderLock(directory)
+            self._lock = LockFile(directory / "lock", f"the folder {directory}")
             self._lock.claim()
         return rules_with_keys(self.options.key, self.options.rules, directory)
 

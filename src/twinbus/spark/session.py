@@ -40,11 +40,12 @@ REMOTE = "sc://"
 ANSWER_S = 60
 """How long this process and the JVM wait for each other's first answer; Spark's 15 s are short on a busy machine."""
 
+PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "8",
+    PARTITIONS: "8",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.log.level": "ERROR",
     # For the pages of a UI that is off: plans of a thousand queries would fill the memory of a drain of days.
@@ -65,18 +66,26 @@ NAME, NAMES_OF_NOBODY = "twinbus", ("pyspark-shell", "__main__.py")
 """The name of the application, and the names that Spark gives by default."""
 FILLED = "spark.twinbus.filled"
 """The names of settings that were unset and that we filled in."""
-QUICK_START = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+QUICK_START = {
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
+    "-XX:InitialRAMPercentage=10 -XX:NewRatio=1"
+}
 """For a JVM that ends before full optimization would pay off.
 
 The first option alone cuts the code cache to a fifth. Spark needs more: a JVM with a full code cache stops compiling,
 and Spark treats a failed compilation as fatal and ends. So the size is explicit.
+
+The last two give the heap its room at once, and half of it to new objects: collecting garbage while a small heap grows
+took a CPU second of each report. Unlike -Xms they fit any --driver-memory.
 """
-NO_ADAPTIVE_PLANS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+NO_ADAPTIVE_PLANS = {PARTITIONS: "2", "spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FOR_LITTLE_DATA = QUICK_START | NO_ADAPTIVE_PLANS | INTERPRETED
 """For some megabytes: most of the time would go into compiling code that runs only for a moment."""
-FEW_ROWS, LITTLE_ROWS = 5_000, 200_000
-"""Up to the first, compiling code takes longer than it saves; up to the second, adaptive planning does."""
+FEW_ROWS, LITTLE_ROWS, SOME_ROWS = 5_000, 200_000, 2_000_000
+"""Up to the first, compiling code takes longer than it saves; up to the second, a shuffle does; up to the third, on one
+machine, adaptive planning does.
+"""
 
 
 def ensure_session(
@@ -136,9 +145,14 @@ def is_little(rows: int) -> bool:
 
 def session_for(spark: SparkSession, rows: int) -> SparkSession:
     """This session, or one on the same executors that is faster with this many rows."""
-    if not is_little(rows) or is_connect(spark):
+    if is_connect(spark):
         return spark
-    return _quick_session(spark, is_interpreted=rows <= FEW_ROWS)
+    if is_little(rows):
+        return _quick_session(spark, is_interpreted=rows <= FEW_ROWS)
+    context = spark.sparkContext
+    if rows <= SOME_ROWS and (context.master or "").startswith("local"):
+        return _quick_session(spark, partitions=2 * context.defaultParallelism)
+    return spark
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -146,12 +160,13 @@ def is_connect(spark: SparkSession) -> bool:
     return ".connect." in type(spark).__module__
 
 
-@lru_cache(maxsize=2)
-def _quick_session(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
+@lru_cache(maxsize=3)
+def _quick_session(spark: SparkSession, *, is_interpreted: bool = False, partitions: int = 2) -> SparkSession:
     quick = spark.newSession()
     conf = spark.sparkContext.getConf()
     filled = str(conf.get(FILLED, "")).split(",")
-    for name, value in (NO_ADAPTIVE_PLANS | (INTERPRETED if is_interpreted else {})).items():
+    wished = NO_ADAPTIVE_PLANS | {PARTITIONS: str(partitions)} | (INTERPRETED if is_interpreted else {})
+    for name, value in wished.items():
         given = spark.conf.get(name, None)
         if given is not None and given != quick.conf.get(name, None):
             quick.conf.set(name, given)  # set by a user since the session started

@@ -13,7 +13,6 @@ process takes it over with its messages. Locks are those of `flock`: they end wi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -22,7 +21,16 @@ from pathlib import Path
 
 from twinbus.broker.store.locked_file import sync_path
 from twinbus.errors import StoreError, StoreInUse
-from twinbus.own_files import check_folder, make_own_folder, open_own, read_own, refuse_foreign_link, write_whole
+from twinbus.own_files import (
+    check_folder,
+    make_own_folder,
+    open_own,
+    read_own,
+    refuse_foreign_link,
+    try_lock,
+    write_holder,
+    write_whole,
+)
 
 PAIR_FILE, LOCK_FILE, STORE_FILE = "pair", "lock", "store.sqlite"
 PATIENCE_S, PAUSE_S = 10.0, 0.01
@@ -158,8 +166,8 @@ class SpoolDirectory:
     def _holder(self, path: Path) -> int | None:
         lock = self._try_lock(path, mark=False)
         if lock is None:
-            said = read_own(path / LOCK_FILE).strip()
-            return int(said) if said.isdigit() else 0
+            holder = read_own(path / LOCK_FILE).strip()
+            return int(holder) if holder.isdigit() else 0
         os.close(lock)
         return None
 
@@ -169,7 +177,7 @@ class SpoolDirectory:
         lock = open_own(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + PATIENCE_S
-            while not _has_locked(lock):
+            while not try_lock(lock):
                 if time.monotonic() > until:
                     raise StoreInUse(
                         f"the spool {self.path} is in use: a process has held its file {LOCK_FILE} for too long"
@@ -187,12 +195,11 @@ class SpoolDirectory:
         """The lock of a sub-folder, if nobody holds it."""
         check_folder(path, must_be_ours=True)
         lock = open_own(path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
-        if not _has_locked(lock):
+        if not try_lock(lock):
             os.close(lock)
             return None
         if mark:
-            os.truncate(lock, 0)
-            os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+            write_holder(lock)
         return lock
 
     @contextlib.contextmanager
@@ -201,11 +208,3 @@ class SpoolDirectory:
             yield
         except OSError as error:
             raise StoreError(f"the spool {self.path} cannot be used: {error.strerror or error}") from None
-
-
-def _has_locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -201,24 +201,24 @@ class Spool:
 
     async def _adopt(self) -> None:
         """Empty folders that other processes have left behind, now and later."""
-        room, tasks = asyncio.Semaphore(ADOPTED_MAX), set[asyncio.Task[None]]()
+        slots, tasks = asyncio.Semaphore(ADOPTED_MAX), set[asyncio.Task[None]]()
         try:
             while True:
-                await room.acquire()
+                await slots.acquire()
                 try:
                     folder = await self._take_left_behind()
                 except StoreError as error:
                     logger.warning("event=spool_not_looked_through text=%r", str(error))
                     folder = None
                 if folder is None:
-                    room.release()
+                    slots.release()
                     await asyncio.sleep(RESCAN_S)
                     continue
                 self._seen.add(folder.path)
                 task = asyncio.ensure_future(self._empty(self._spool_in(folder)))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-                task.add_done_callback(lambda _: room.release())
+                task.add_done_callback(lambda _: slots.release())
         finally:
             for task in tasks:
                 task.cancel()

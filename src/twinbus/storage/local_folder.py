@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from twinbus.errors import StoreError, StoreInUse
-from twinbus.own_files import FILE_MODE, open_lock
+from twinbus.own_files import FILE_MODE, open_lock, try_lock
 from twinbus.storage.folder import SkipFolder, StoredFile
 
 DRAFT = ".new"
@@ -168,11 +167,11 @@ class LocalFolder:
             raise StoreError(f"nothing can be written to {file.parent}: {error.strerror}") from error
         with opened:
             try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise StoreInUse(f"another process is using {file.parent}") from error
+                is_ours = try_lock(opened.fileno())
             except OSError as error:
                 raise StoreError(f"the file system of {file.parent} has no file locks ({error.strerror})") from error
+            if not is_ours:
+                raise StoreInUse(f"another process is using {file.parent}")
             yield FileLock()
 
     def arrow_filesystem(self) -> tuple[Any, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
 from twinbus.errors import OptionsError
@@ -22,12 +20,12 @@ def is_url(location: Location) -> bool:
     return isinstance(location, str) and _SCHEME.match(location) is not None
 
 
-def open_folder(location: Location, options: Mapping[str, str] = MappingProxyType({})) -> Folder:
+def open_folder(location: Location) -> Folder:
     """The folder at a path or URL; it does not have to exist. Nothing is connected to before it is used.
 
-    `options` are passed to the package that reaches such URLs. Without them it takes credentials and addresses from its
-    usual environment variables, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. Raises `OptionsError` for a URL that
-    cannot be used, or if the package is missing.
+    The package that reaches such URLs takes credentials and addresses from its usual environment variables, e.g.
+    AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. Raises `OptionsError` for a URL that cannot be used, or if the package is
+    missing.
     """
     scheme = _SCHEME.match(location) if isinstance(location, str) else None
     if scheme is None:
@@ -45,7 +43,7 @@ def open_folder(location: Location, options: Mapping[str, str] = MappingProxyTyp
             f"a {name}:// URL must not have a password or a query in it, where others could read them: credentials "
             "come from the environment"
         )
-    return UrlFolder(url.rstrip("/"), tuple(sorted(options.items())))
+    return UrlFolder(url.rstrip("/"))
 
 
 def _path_of(url: str) -> Path:

@@ -48,7 +48,6 @@ KINDS = {
 @dataclass(frozen=True, slots=True)
 class UrlFolder:
     url: str
-    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -61,7 +60,7 @@ class UrlFolder:
         return f"{self.url}/{name}" if name else self.url
 
     def below(self, name: str) -> UrlFolder:
-        return UrlFolder(self.where(name), self.options)
+        return UrlFolder(self.where(name))
 
     @property
     def _kind(self) -> _Kind:
@@ -73,7 +72,7 @@ class UrlFolder:
         try:
             from fsspec.core import url_to_fs
 
-            return url_to_fs(self.url, **dict(self.options))  # type: ignore[no-any-return]
+            return url_to_fs(self.url)  # type: ignore[no-any-return]
         except ImportError as error:
             raise OptionsError(
                 f"{scheme}:// needs the package {error.name or self._kind.extra}: "

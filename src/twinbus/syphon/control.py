@@ -158,11 +158,11 @@ _NAMES = tuple(each.name for each in fields(SyphonFacts))
 _LISTS = ("entities", "destinations_down", "troubles")
 
 
-def _facts(said: object) -> SyphonFacts:
+def _facts(answer: object) -> SyphonFacts:
     """Raises `TwinbusError` for an answer that no syphon gives; what a newer one adds is left out."""
-    if not isinstance(said, Mapping):
+    if not isinstance(answer, Mapping):
         raise TwinbusError("an answer that makes no sense")
-    values = {name: said[name] for name in _NAMES if name in said}
+    values = {name: answer[name] for name in _NAMES if name in answer}
     values |= {name: tuple(values[name]) for name in _LISTS if isinstance(values.get(name), list)}
     try:
         return SyphonFacts(**values)

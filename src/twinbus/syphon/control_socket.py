@@ -154,8 +154,7 @@ def read_pace_change(arguments: dict[str, Any]) -> PaceChange:
         problems.append(f"first must be a whole number or null, got {first!r:.40}")
     if "entities" in arguments and not _is_names(entities):
         problems.append(f"entities must be a list of names or null, got {entities!r:.40}")
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     return PaceChange(rate=rate, first=first, entities=frozenset(entities) if isinstance(entities, list) else entities)
 
 

@@ -91,9 +91,7 @@ class SyphonOptions:
     itself; a pump alone, e.g. in a simulation, does not."""
 
     def __post_init__(self) -> None:
-        problems = self._problems()
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(self._problems())
         check_ranges(self, _RANGES)
 
     def _problems(self) -> list[str]:

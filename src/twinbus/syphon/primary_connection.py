@@ -92,7 +92,7 @@ class PrimaryConnection:
         )
 
 
-class TwoWays:
+class HomeAndDetour:
     """Two connections to send on, and for each destination one of them."""
 
     def __init__(self, home: PrimaryConnection, detour: PrimaryConnection, is_detour: Callable[[str], bool]) -> None:
@@ -101,13 +101,13 @@ class TwoWays:
         self._is_detour = is_detour
 
     def send(self, effect: SendBatch) -> None:
-        self._way_to(effect.path).send(effect)
+        self._connection_for(effect.path).send(effect)
 
     def open_destination(self, path: str) -> None:
-        self._way_to(path).open_destination(path)
+        self._connection_for(path).open_destination(path)
 
     def drop_destination(self, path: str) -> None:
-        self._way_to(path).drop_destination(path)
+        self._connection_for(path).drop_destination(path)
 
     def flush(self) -> None:
         self._home.flush()
@@ -116,7 +116,7 @@ class TwoWays:
     async def close(self) -> None:
         await asyncio.gather(self._home.close(), self._detour.close())
 
-    def _way_to(self, path: str) -> PrimaryConnection:
+    def _connection_for(self, path: str) -> PrimaryConnection:
         return self._detour if self._is_detour(path) else self._home
 
 

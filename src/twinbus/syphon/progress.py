@@ -17,7 +17,6 @@ class SyphonCounts:
 
     received: int = 0
     """Deliveries from the backlog, repeated ones too."""
-    received_bytes: int = 0
     moved: int = 0
     """Stored at home and gone from the backlog."""
     moved_bytes: int = 0

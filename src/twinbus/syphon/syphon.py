@@ -23,7 +23,7 @@ from twinbus.syphon.peeking import depth_watch
 from twinbus.syphon.peeking.backlog_scan import has_wanted
 from twinbus.syphon.peeking.depth_watch import BacklogSnapshot, BacklogWatch, OutageWatch, take_snapshot
 from twinbus.syphon.peeking.queue_discovery import QueueDiscovery, QueueWatch
-from twinbus.syphon.primary_connection import PrimaryConnection, TwoWays
+from twinbus.syphon.primary_connection import HomeAndDetour, PrimaryConnection
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
 from twinbus.syphon.pump.destination import DestinationState
 from twinbus.syphon.pump.detour_pump import DetourPump
@@ -112,9 +112,9 @@ class Syphon:
         self._secondary = SecondaryConnection(secondary, self.pump, self._clock, self._run_effects, self._start_task)
         self.queues = QueueWatch(primary_name, discovery, self.pump, self._secondary, observer)
         """Which queues are emptied."""
-        self._primary: PrimaryConnection | TwoWays = self._way_to(primary)
+        self._primary: PrimaryConnection | HomeAndDetour = self._connection_to(primary)
         if detour is not None:
-            self._primary = TwoWays(self._primary, self._way_to(detour.secondary), self._is_detour)
+            self._primary = HomeAndDetour(self._primary, self._connection_to(detour.secondary), self._is_detour)
         self._gauge = RateGauge(self._started_ms)
         self.primary_name = primary_name
         self.secondary_name = secondary.ledger_name
@@ -136,7 +136,7 @@ class Syphon:
         self._finished: asyncio.Event | None = None
         self._error: BaseException | None = None
 
-    def _way_to(self, dial: Dial) -> PrimaryConnection:
+    def _connection_to(self, dial: Dial) -> PrimaryConnection:
         return PrimaryConnection(dial, self.pump, self._clock, self._run_effects, self._start_task)
 
     # --- start and stop ---

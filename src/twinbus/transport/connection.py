@@ -44,7 +44,7 @@ from twinbus.errors import AmqpError
 from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.failures import ConnectionFailed, connection_failure, failure_of, no_answer, unreachable
 from twinbus.transport.links.link_handler import LinkHandler
-from twinbus.transport.links.requests import RequestLink, Response
+from twinbus.transport.links.requests import RequestLink, RequestLinks, Response
 from twinbus.transport.network.amqp_stream import AmqpStream
 from twinbus.transport.network.way import connect
 from twinbus.transport.tokens import TokenRenewer
@@ -116,9 +116,7 @@ class NamespaceConnection:
         self._opened: asyncio.Future[None] | None = None
         self._attaching: dict[Link, asyncio.Future[None]] = {}
         self._sessions: dict[str, Session] = {}
-        self._request_links: dict[str, RequestLink] = {}
-        self._request_locks: dict[str, asyncio.Lock] = {}
-        """By address, held while its request link is opened; all waiting requests then share it."""
+        self._request_links = RequestLinks(self._open_request_link)
         self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token), name)
 
     @property
@@ -145,9 +143,9 @@ class NamespaceConnection:
         """Whether it should be used for this entity, too; where it should not, open another one."""
         return self._tokens.has(path) or self._tokens.count < tokens_max
 
-    def has_heard_since(self, moment_ms: int) -> bool:
+    def has_received_since(self, moment_ms: int) -> bool:
         """Whether the peer has sent anything since then, by the clock of this connection."""
-        return self._stream.heard_ms >= moment_ms
+        return self._stream.received_ms >= moment_ms
 
     # --- opening and closing ---
 
@@ -201,10 +199,6 @@ class NamespaceConnection:
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    async def log_in(self, path: str = "") -> None:
-        """Prove who we are, for an entity or for the namespace as a whole. Raises `ConnectionFailed`."""
-        await self._authorise(path)
-
     # --- links ---
 
     async def open_receiver(self, path: str, handler: LinkHandler, *, session_id: str | None = None) -> ReceivingLink:
@@ -212,7 +206,7 @@ class NamespaceConnection:
 
         `session_id`: only messages of this session, which is locked meanwhile.
         """
-        await self._authorise(path)
+        await self.log_in(path)
         link = self._attach_receiver(f"from {path}", path, session_id)
         await self._await_attach(link, self._expect(link, handler), path)
         return link
@@ -232,7 +226,7 @@ class NamespaceConnection:
 
         `deletes`: receive-and-delete, else peek-lock; `wait_s`: added to the time that an answer may take.
         """
-        await self._authorise(path)
+        await self.log_in(path)
         source = Source(path, filter=filters)
         modes = (1, 0) if deletes else (0, 1)
         link = self._begin().attach_receiver(
@@ -258,12 +252,12 @@ class NamespaceConnection:
 
         All probes share one session; no credit is granted, so nothing arrives and nothing is charged.
         """
-        await self._authorise(path)
+        await self.log_in(path)
         await self._probe(self._attach_receiver("tries", path), path)
 
     async def probe_sender(self, path: str) -> None:
         """The same for sending."""
-        await self._authorise(path)
+        await self.log_in(path)
         await self._probe(self._session("tries").attach_sender(self._link_name(path), path, snd_settle_mode=0), path)
 
     async def _probe(self, link: Link, path: str) -> None:
@@ -280,9 +274,9 @@ class NamespaceConnection:
     async def open_sender(self, path: str, handler: LinkHandler, via: str | None = None) -> SendingLink:
         """A link with credit, on which every message is settled by the peer. `via`: the entity through which it sends
         there."""
-        await self._authorise(path)
+        await self.log_in(path)
         if via is not None:
-            await self._authorise(via)
+            await self.log_in(via)
         return await self._with_credit(self._attach_sender(path, via), handler, path)
 
     async def _with_credit(self, link: SendingLink, handler: LinkHandler, path: str) -> SendingLink:
@@ -301,7 +295,7 @@ class NamespaceConnection:
         self, path: str, operation: str, body: dict[str, Value], properties: Mapping[str, Value] | None = None
     ) -> Response:
         """The response of an entity's `$management`. Raises `ConnectionFailed` after `attempt_s` at the latest."""
-        await self._authorise(path)
+        await self.log_in(path)
         asked = {**(properties or {}), "operation": f"com.microsoft:{operation}"}
         return await self._request(f"{path}/$management", asked, body)
 
@@ -320,14 +314,14 @@ class NamespaceConnection:
 
     async def find_management(self, path: str) -> None:
         """Open the links for requests to an entity, unless they are open. Raises `ConnectionFailed`."""
-        await self._authorise(path)
-        await self._request_link(f"{path}/$management")
+        await self.log_in(path)
+        await self._request_links.find(f"{path}/$management")
 
     async def exchange(self, path: str, payload: bytes, wait_s: float, transaction: bytes | None = None) -> bytes:
         """The encoded response of an entity's `$management` to an encoded request. Raises `ConnectionFailed`."""
-        await self._authorise(path)
+        await self.log_in(path)
         address = f"{path}/$management"
-        link = await self._request_link(address)
+        link = await self._request_links.find(address)
         return await _within(wait_s, link.exchange(payload, transaction), address)
 
     def _attach_receiver(self, session: str, path: str, session_id: str | None = None) -> ReceivingLink:
@@ -384,7 +378,8 @@ class NamespaceConnection:
 
     # --- requests and tokens ---
 
-    async def _authorise(self, path: str) -> None:
+    async def log_in(self, path: str = "") -> None:
+        """Prove who we are, for an entity or for the namespace as a whole. Raises `ConnectionFailed`."""
         try:
             async with asyncio.timeout(self._attempt_s):
                 await self._tokens.provide(path)
@@ -392,21 +387,8 @@ class NamespaceConnection:
             raise ConnectionFailed(no_answer(f"no token for {path} was put in time")) from None
 
     async def _request(self, address: str, properties: dict[str, Value], body: Value) -> Response:
-        link = await self._request_link(address)
+        link = await self._request_links.find(address)
         return await _within(self._attempt_s, link.request(properties, body), address)
-
-    async def _request_link(self, address: str) -> RequestLink:
-        # Concurrent requests share one link: a namespace allows few links to a peer that has put no token yet.
-        lock = self._request_locks.setdefault(address, asyncio.Lock())
-        try:
-            async with lock:
-                link = self._request_links.get(address)
-                if link is None or not link.is_open:
-                    link = await self._open_request_link(address)
-            return link
-        finally:
-            if not lock.locked():  # names can be invented without end
-                self._request_locks.pop(address, None)
 
     async def _open_request_link(self, address: str) -> RequestLink:
         session, handler = self._session("requests"), RequestLink(address, self.flush, self._attempt_s, self._name)
@@ -415,7 +397,6 @@ class NamespaceConnection:
         expected = [(link, self._expect(link, handler)) for link in (receiver, sender)]
         await asyncio.gather(*[self._await_attach(link, answer, address) for link, answer in expected])
         handler.attached(sender, receiver)
-        self._request_links[address] = handler
         return handler
 
     # --- events of the engine ---

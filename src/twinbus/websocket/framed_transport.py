@@ -88,11 +88,11 @@ class FramedTransport(asyncio.Transport):
         if self.is_closing():
             return
         self._is_closing = True
-        said = self.framing.close()
-        if not said:
+        frame = self.framing.close()
+        if not frame:
             self._end()
             return
-        self._transport.write(said)
+        self._transport.write(frame)
         if not self._is_reading:
             self._is_reading = True
             self._transport.resume_reading()

@@ -11,7 +11,16 @@ from typing import get_args
 import pytest
 
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, Rouse, StopPings, TrySecondary, WakeMe
+from twinbus.pairing.effects import (
+    Effect,
+    ForgetWake,
+    PingPrimary,
+    ReportEvent,
+    StopPings,
+    TrySecondary,
+    WakeMe,
+    WakeWaiter,
+)
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
@@ -58,9 +67,9 @@ HELD, WAITING = ORDERS.line.join(100), PAIR.take_ticket()
 EXPECTED: list[tuple[Entity | None, Effect, list[tuple[object, ...]]]] = [
     (ORDERS, EVENT, [("report", ORDERS, EVENT)]),
     (None, EVENT, [("report", None, EVENT)]),
-    (ORDERS, Rouse(HELD), [("wake", HELD)]),
-    (None, Rouse(WAITING), [("wake", WAITING)]),
-    (None, Rouse(HELD + WAITING), []),  # nobody waits with that ticket
+    (ORDERS, WakeWaiter(HELD), [("wake", HELD)]),
+    (None, WakeWaiter(WAITING), [("wake", WAITING)]),
+    (None, WakeWaiter(HELD + WAITING), []),  # nobody waits with that ticket
     (None, TrySecondary(5.0), [("schedule", TRIAL, 5.0), ("try_secondary",)]),
     (ORDERS, WakeMe(6.0), [("schedule", TimerKey("wake", ORDERS), 6.0), ("time_came", ORDERS)]),
     (ORDERS, ForgetWake(), [("cancel", TimerKey("wake", ORDERS))]),

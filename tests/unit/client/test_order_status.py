@@ -9,7 +9,7 @@ from sample_status import STATUS
 
 from twinbus.client.reporting.metrics import METRICS
 from twinbus.client.reporting.order_status import FENCES_SHOWN, OrderStatus, order_status
-from twinbus.pairing.backlog.ordering import Came, Fences, key_of
+from twinbus.pairing.backlog.ordering import DepartedMessage, Fences, key_of
 
 
 def path_of(queue: int) -> str:
@@ -37,9 +37,9 @@ def test_every_session_that_goes_through_the_backlog_is_reported_with_what_is_mi
 
 def test_what_came_home_is_missing_no_more() -> None:
     fences = filled({"a": 2})
-    fences.came(0, [Came("orders", "a", 1, b"a-0")])
+    fences.came(0, [DepartedMessage("orders", "a", 1, b"a-0")])
     assert order_status(fences, path_of).messages_left == 1
-    fences.came(0, [Came("orders", "a", 2, b"a-1")])
+    fences.came(0, [DepartedMessage("orders", "a", 2, b"a-1")])
     assert order_status(fences, path_of) == OrderStatus()
 
 

@@ -25,9 +25,9 @@ from twinbus.client.flows.flows import SendFlow
 from twinbus.client.flows.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.backlog.envelope import address
-from twinbus.pairing.backlog.ordering import Came, key_of, mark_of, queue_for
+from twinbus.pairing.backlog.ordering import DepartedMessage, key_of, mark_of, queue_for
 from twinbus.pairing.backlog.rotation import QueueChoice
-from twinbus.pairing.effects import ReportEvent, Rouse
+from twinbus.pairing.effects import ReportEvent, WakeWaiter
 from twinbus.pairing.events import FailoverForced, LinkOpened, MarkedHealthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
@@ -128,7 +128,7 @@ def recover(pair: Pair) -> None:
 def come_home(pair: Pair, messages: Messages, first: int = 1) -> None:
     for number, (encoded, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
         pair.came_home(
-            queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(encoded))]
+            queue_for(key_of("orders", session), QUEUES), [DepartedMessage("orders", session, number, mark_of(encoded))]
         )
 
 
@@ -187,7 +187,7 @@ def test_after_recovery_a_message_waits_a_moment_for_those_before_it() -> None:
     talk = Talk(pair, ("m1", "a"))
     assert isinstance(talk.ask, WaitTurn)
     come_home(pair, messages)
-    assert (None, Rouse(talk.ask.ticket)) in pair.take_orders()
+    assert (None, WakeWaiter(talk.ask.ticket)) in pair.take_orders()
     assert pair.entity("orders").is_plain
     talk.woken()
     assert isinstance(talk.ask, ToPrimary)
@@ -358,7 +358,7 @@ def test_a_secondary_that_is_away_costs_no_queue_and_the_message_waits_for_it() 
     assert pair.rotation.available(0.0) == list(QUEUES)
     assert pair.begin_trial(1.0)[0] == queue
     pair.trial_connected(0.3)
-    assert Rouse(talk.ask.ticket) in [effect for _, effect in pair.take_orders()]
+    assert WakeWaiter(talk.ask.ticket) in [effect for _, effect in pair.take_orders()]
     talk.woken(0.3)
     assert isinstance(talk.ask, ToBacklog)
     talk.stored()

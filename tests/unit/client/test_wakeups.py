@@ -20,9 +20,9 @@ from twinbus.client.flows.ordered_sends import sending_of
 from twinbus.client.flows.send_record import Sendable
 from twinbus.client.sync.shell import PairShell as ThreadShell
 from twinbus.pairing.backlog.envelope import address
-from twinbus.pairing.backlog.ordering import Came, key_of, mark_of, queue_for
+from twinbus.pairing.backlog.ordering import DepartedMessage, key_of, mark_of, queue_for
 from twinbus.pairing.backlog.rotation import QueueChoice
-from twinbus.pairing.effects import Rouse
+from twinbus.pairing.effects import WakeWaiter
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt
 
@@ -72,7 +72,7 @@ def stand_before_the_primary(pair: Pair) -> None:
 
 def fall(pair: Pair, number: int) -> None:
     queue = queue_for(key_of("orders", "a"), range(2))
-    pair.came_home(queue, [Came("orders", "a", number, mark_of(MESSAGE))])
+    pair.came_home(queue, [DepartedMessage("orders", "a", number, mark_of(MESSAGE))])
 
 
 def request() -> Sendable:
@@ -127,7 +127,7 @@ def _send(shell: ThreadShell) -> SendReceipt:
 def test_who_is_woken_before_the_wait_began_does_not_wait_on_threads() -> None:
     shell = thread_shell()
     ticket = shell.pair.take_ticket()
-    shell.pair.order(None, Rouse(ticket))
+    shell.pair.order(None, WakeWaiter(ticket))
     shell.settle()
     began = time.monotonic()
     shell.wait(WaitTurn(ticket, LONG_S))
@@ -138,7 +138,7 @@ def test_nothing_is_kept_for_who_has_left_on_threads() -> None:
     shell = thread_shell()
     ticket = shell.pair.take_ticket()
     shell.pair.give_back(ticket)
-    shell.pair.order(None, Rouse(ticket))
+    shell.pair.order(None, WakeWaiter(ticket))
     shell.settle()
     assert not shell._turns
 
@@ -181,7 +181,7 @@ async def _send_on_loop(shell: TaskShell) -> SendReceipt:
 async def test_who_is_woken_before_the_wait_began_does_not_wait_on_tasks() -> None:
     shell = task_shell()
     ticket = shell.pair.take_ticket()
-    shell.pair.order(None, Rouse(ticket))
+    shell.pair.order(None, WakeWaiter(ticket))
     shell.settle()
     await asyncio.wait_for(shell.wait(WaitTurn(ticket, LONG_S)), LONG_S / 2)
 
@@ -190,6 +190,6 @@ async def test_nothing_is_kept_for_who_has_left_on_tasks() -> None:
     shell = task_shell()
     ticket = shell.pair.take_ticket()
     shell.pair.give_back(ticket)
-    shell.pair.order(None, Rouse(ticket))
+    shell.pair.order(None, WakeWaiter(ticket))
     shell.settle()
     assert not shell._turns

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, Rouse, StopPings, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, StopPings, WakeMe, WakeWaiter
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, PingFailed, PingSucceeded, SendSucceeded
 from twinbus.pairing.failover import FailedOver, Healthy, Suspect
@@ -128,14 +128,14 @@ def test_the_first_in_line_is_roused_as_soon_as_a_suspicion_ends(
     first, _ = orders.line.join(10), orders.line.join(10)
     core.take_orders()
     core.feed(orders, good)
-    assert [effect for effect in effects_of(core) if isinstance(effect, Rouse)] == [Rouse(first)]
+    assert [effect for effect in effects_of(core) if isinstance(effect, WakeWaiter)] == [WakeWaiter(first)]
 
 
 def test_the_next_in_line_is_roused_when_the_first_leaves() -> None:
     orders = Entity("orders", Rules(), count(1))
     first, second, third = (orders.line.join(10) for _ in range(3))
     assert orders.leave_line(second) == ()
-    assert orders.leave_line(first) == (Rouse(third),)
+    assert orders.leave_line(first) == (WakeWaiter(third),)
     assert orders.leave_line(third) == ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
+from twinbus.pairing.effects import Effect, ReportEvent, TrySecondary, WakeWaiter
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import (
@@ -117,7 +117,7 @@ def test_a_trial_that_connects_wakes_everybody_at_once() -> None:
     secondary.begin_trial(0.2, can_try=True)
     effects = secondary.trial_connected(0.3)
     assert named(effects) == ["secondary_back"]
-    assert [effect for effect in effects if isinstance(effect, Rouse)] == [Rouse(7), Rouse(8)]
+    assert [effect for effect in effects if isinstance(effect, WakeWaiter)] == [WakeWaiter(7), WakeWaiter(8)]
     assert secondary.is_open
     assert secondary.reason == ""
 
@@ -154,7 +154,7 @@ def test_failures_of_attempts_that_began_before_it_was_back_are_history() -> Non
 def test_a_late_trial_cannot_close_what_a_send_has_opened() -> None:
     secondary = away()
     secondary.begin_trial(0.2, can_try=True)
-    assert Rouse(7) in secondary.stored(0.4)
+    assert WakeWaiter(7) in secondary.stored(0.4)
     secondary.trial_failed(1.2, 0, NOBODY, 0.0)
     assert secondary.is_open
 

@@ -85,7 +85,9 @@ def test_a_refused_message_leaves_a_hole_and_the_others_keep_their_order() -> No
     harness.run(5)
     assert harness.first_copies("orders", "a") == ids(0, 1, 2, 4, 5, 6, 7)
     assert harness.dead == [4]
-    assert sorted(came.sequence for came in harness.witness.messages) == list(range(1, 9)), "it is told of the hole too"
+    assert sorted(came.sequence for came in harness.observer.messages) == list(range(1, 9)), (
+        "it is told of the hole too"
+    )
 
 
 def test_messages_that_a_lost_link_keeps_locked_are_not_overtaken() -> None:
@@ -161,25 +163,25 @@ def test_messages_without_an_address_are_put_aside_and_nobody_waits_for_them() -
     assert harness.pump.counts.released == 0
 
 
-def test_a_witness_hears_of_every_message_that_left_in_the_order_of_its_key() -> None:
+def test_an_observer_is_told_of_every_message_that_left_in_the_order_of_its_key() -> None:
     harness = OrderedPumpHarness()
     fill(harness, 9, "a", "b", None)
     harness.run(1)
-    by_key = [came.sequence for came in harness.witness.messages if came.session_id == "a"]
+    by_key = [came.sequence for came in harness.observer.messages if came.session_id == "a"]
     assert by_key == [1, 4, 7]
-    assert len(harness.witness.messages) == 9
+    assert len(harness.observer.messages) == 9
 
 
 def test_an_empty_queue_is_seen_at_once_and_again_only_after_messages_came() -> None:
     harness = OrderedPumpHarness()
     harness.settle_down()
-    seen = harness.witness.times_empty
+    seen = harness.observer.times_empty
     assert seen == 1
     harness.run(600)
     assert harness.looks == 1
     fill(harness, 2, "a")
     harness.run(5)
-    assert harness.witness.times_empty == seen + 1
+    assert harness.observer.times_empty == seen + 1
 
 
 def test_a_queue_with_messages_under_a_strange_lock_is_not_called_empty() -> None:
@@ -187,9 +189,9 @@ def test_a_queue_with_messages_under_a_strange_lock_is_not_called_empty() -> Non
     fill(harness, 1, "a")
     harness.stored[1].locked_until_ms = harness.now_ms + 30_000
     harness.run(20)
-    assert not harness.witness.times_empty
+    assert not harness.observer.times_empty
     harness.run(60)
-    assert harness.witness.times_empty
+    assert harness.observer.times_empty
 
 
 def test_a_pause_gives_everything_back_and_order_is_kept_afterwards() -> None:
@@ -232,6 +234,6 @@ def test_while_somebody_waits_for_an_empty_queue_an_idle_syphon_looks_again() ->
     harness = OrderedPumpHarness()
     harness.run(60)
     assert harness.looks == 1
-    harness.witness.is_waiting = True
+    harness.observer.is_waiting = True
     harness.run(15)
     assert harness.looks == 2

@@ -1,0 +1,1 @@
+"""Administration over HTTP: routes, ATOM documents, and the commands they become."""

@@ -62,8 +62,7 @@ def read_inventory(text: str) -> dict[str, list[Creation]]:
     found = {str(each.get("Name")): reading.namespace(each) for each in namespaces if isinstance(each, dict)}
     if not namespaces:
         reading.problems.append("UserConfig.Namespaces names no namespace")
-    if reading.problems:
-        raise OptionsError("; ".join(reading.problems))
+    OptionsError.raise_for(reading.problems)
     return found
 
 

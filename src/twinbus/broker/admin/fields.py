@@ -251,8 +251,7 @@ def settings_of(kind: type[SettingsT], fields: Iterable[SettingElement], given: 
                 values[field.setting] = None if value is None else field.format.read(value_text(value))
             except ValueError:
                 problems.append(f"{name} takes {field.format.name} or what the SDK takes, got {value!r}")
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     return kind(**values)
 
 

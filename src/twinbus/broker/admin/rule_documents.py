@@ -134,10 +134,10 @@ def _value_of(pair: Element) -> TypedValue:
 # --- writing ------------------------------------------------------------------------------------------
 
 
-def rule_description(rule: Rule, outer: str = "RuleDescription") -> str:
+def rule_description(rule: Rule) -> str:
     """The XML of a rule; `i:` must be the instance namespace around it."""
     return tag(
-        outer,
+        "RuleDescription",
         _filter(rule.filter),
         _action(rule.action),
         tag("CreatedAt", utc_time_ms(rule.created_at_ms)),

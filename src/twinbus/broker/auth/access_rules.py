@@ -35,9 +35,7 @@ class AccessRule:
     secondary_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(self._problems())
 
     def _problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.name) or len(self.name) > NAME_LENGTH_MAX:

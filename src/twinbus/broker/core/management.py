@@ -181,11 +181,11 @@ def _response_for(request: Request, reply: Reply) -> bytes:
     return management_response(request, 200, "OK", body)
 
 
-def _message(lent: FoundRow, *, omits_body: bool) -> dict[str, Any]:
-    message = encode_delivery(lent.row, lent.token, lent.locked_until_ms)
+def _message(each: FoundRow, *, omits_body: bool) -> dict[str, Any]:
+    message = encode_delivery(each.row, each.token, each.locked_until_ms)
     found: dict[str, Any] = {"message": without_body(message) if omits_body else message}
-    if lent.token is not None:
-        found["lock-token"] = uuid.UUID(bytes=lock_token_uuid(lent.token))
+    if each.token is not None:
+        found["lock-token"] = uuid.UUID(bytes=lock_token_uuid(each.token))
     return found
 
 

@@ -261,7 +261,7 @@ class NamespaceBackend:
         if isinstance(reply, Refused):
             return
         entity, meter = command.path.lower(), self._meter
-        found = [len(encode_delivery(*lent)) for lent in reply.found] if isinstance(reply, MessagesFound) else []
+        found = [len(encode_delivery(*each)) for each in reply.found] if isinstance(reply, MessagesFound) else []
         match command:
             case SendMessages(arrivals=arrivals):
                 meter.count_sends(entity, arrivals)

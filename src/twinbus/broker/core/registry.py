@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from twinbus.broker.core.replies import Step
+from twinbus.broker.entities.dead_letter_queue import DeadLetterQueue, TransferDeadLetterQueue
 from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity
 from twinbus.broker.entities.forwarding import Forwarder
-from twinbus.broker.entities.queue import DeadLetterQueue, Queue, TransferDeadLetterQueue
+from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
 from twinbus.broker.entities.topics import rules

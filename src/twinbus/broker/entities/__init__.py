@@ -1,0 +1,1 @@
+"""Entities: queues, topics and subscriptions with their messages, locks and sessions. No I/O."""

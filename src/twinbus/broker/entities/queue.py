@@ -2,8 +2,6 @@
 
 Every method takes the time and a `Step` for changes, replies and reads. New messages become visible, and unlocked ones
 visible again, only when their change is committed: until then they wait in `CommitActions`.
-
-A dead-letter queue is a queue too; it has no dead-letter queue of its own, and nothing in it expires.
 """
 
 from __future__ import annotations
@@ -487,26 +485,3 @@ class Queue(MessagingEntity):
     def _ttl_ms_max(self) -> int | None:
         """The longest time to live of a scheduled message; None: unlimited."""
         return self.settings.default_ttl_ms
-
-
-class DeadLetterQueue(Queue):
-    """The messages of a queue or subscription that could not be processed."""
-
-    owner: Queue | None = None
-    """The queue or subscription that it belongs to."""
-
-    def touch(self, now_ms: int) -> None:
-        """Use of the dead letters counts as use of their queue: it must not delete itself, and them, meanwhile."""
-        super().touch(now_ms)
-        if self.owner is not None:
-            self.owner.touch(now_ms)
-
-    def _destination_of(self, settings: QueueSettings) -> str | None:
-        return settings.forward_dead_letters_to
-
-
-class TransferDeadLetterQueue(DeadLetterQueue):
-    """The messages that a queue or subscription could not forward."""
-
-    def _destination_of(self, settings: QueueSettings) -> str | None:
-        return None

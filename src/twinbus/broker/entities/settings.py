@@ -203,11 +203,11 @@ def settings_problems(values: Mapping[str, Any]) -> list[SettingProblem]:
 Check = Callable[[Any], str | None]
 
 
-def _in_range(low: int, high: int, unit: str = "") -> Check:
+def _at_most(high: int, unit: str = "") -> Check:
     def check(value: int | None) -> str | None:
-        if value is None or low <= value <= high:
+        if value is None or 1 <= value <= high:
             return None
-        return f"must be from {low} to {high}{unit}, got {value}"
+        return f"must be from 1 to {high}{unit}, got {value}"
 
     return check
 
@@ -272,15 +272,15 @@ def _rule(rule: AuthorizationRule) -> str | None:
 
 _CHECKS: dict[str, Check] = {
     "lock_ms": _lock,
-    "max_size_mb": _in_range(1, SIZE_MB_MAX, " MB"),
-    "max_delivery_count": _in_range(1, DELIVERY_COUNT_LIMIT),
+    "max_size_mb": _at_most(SIZE_MB_MAX, " MB"),
+    "max_delivery_count": _at_most(DELIVERY_COUNT_LIMIT),
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
     "auto_delete_on_idle_ms": _idle_time,
     "duplicate_window_ms": _duplicate_window,
     "forward_to": _entity_path,
     "forward_dead_letters_to": _entity_path,
-    "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
+    "max_message_kb": _at_most(MESSAGE_KB_MAX, " KB"),
     "authorization_rules": _rules,
 }
 _LABELS = {

@@ -68,16 +68,14 @@ class FaultParameter:
     is_required: bool = False
 
 
-def duration(
-    key: str, low_ms: int, high_ms: int, *, default: int | None = None, is_required: bool = False
-) -> FaultParameter:
+def duration(key: str, low_ms: int, high_ms: int, *, default: int | None = None) -> FaultParameter:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low_ms <= value <= high_ms:
             got = short_duration(value) if type(value) is int and 0 <= value <= _TELLABLE_MS else _excerpt(value)
             raise InvalidParameter(f"must be from {short_duration(low_ms)} to {short_duration(high_ms)}, got {got}")
         return value
 
-    return FaultParameter(key, key.removesuffix("_ms").replace("_", "-"), read, default, is_required)
+    return FaultParameter(key, key.removesuffix("_ms").replace("_", "-"), read, default)
 
 
 def choice(key: str, choices: type[Enum], default: Enum) -> FaultParameter:
@@ -220,14 +218,12 @@ def read_fault(values: Mapping[str, Any]) -> Fault:
     scope = _read_scope(given, problems)
     length_ms = _read_parameter(LENGTH, given, problems)
     read = {one.key: _read_parameter(one, given, problems) for one in kind.parameters}
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     if name == RESTART and length_ms is None:
         length_ms = RESTART_MS
     fault = Fault(str(name), scope, length_ms, read)
     problems.extend(_without_effect(fault))
-    if problems:
-        raise OptionsError("; ".join(problems))
+    OptionsError.raise_for(problems)
     return fault
 
 

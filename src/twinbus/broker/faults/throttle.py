@@ -71,8 +71,7 @@ class ThrottleLimits:
         ]
         if not (self.partitioned_factor >= 1 and math.isfinite(self.partitioned_factor)):
             problems.append(f"partitioned_factor must be 1 or more, got {self.partitioned_factor!r}")
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(problems)
 
     @property
     def limits_operations(self) -> bool:

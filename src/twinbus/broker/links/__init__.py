@@ -1,0 +1,1 @@
+"""Links of a connection: attach, deliveries, settlement, `$cbs`, `$management`. They ask a back end. No I/O."""

@@ -61,8 +61,8 @@ class OpenTransaction:
     """What it did first, and where: faults of that strike at its end too."""
     unsettled: list[tuple[SendingLink, list[int], Outcome]] = field(default_factory=list)
     """Deliveries that their receivers have not settled: those are settled if it is committed."""
-    doom: NamespaceError | None = None
-    """Something of it was refused, and the peer did not want to hear of that: it cannot be committed."""
+    refusal: NamespaceError | None = None
+    """Why something of it was refused, if the peer was not told: it cannot be committed."""
     undecided: int = 0
     """Transfers and dispositions of which it is not known yet whether they are refused: its end waits for them."""
     discharge: tuple[TransferArrived, bool] | None = None
@@ -144,10 +144,12 @@ class TransactionBook:
         return self._open.get(int.from_bytes(txn_id, "big")) if txn_id is not None and len(txn_id) == 8 else None
 
     def _discharge(self, event: TransferArrived, transaction: OpenTransaction, now_ms: int, *, fails: bool) -> None:
-        if fails or transaction.doom is not None:
+        if fails or transaction.refusal is not None:
             self._roll_back(transaction, now_ms)
-            doom = None if fails else transaction.doom
-            self._incoming.settle(event, ACCEPTED if doom is None else rejection(TransactionRolledBack(str(doom))))
+            refusal = None if fails else transaction.refusal
+            self._incoming.settle(
+                event, ACCEPTED if refusal is None else rejection(TransactionRolledBack(str(refusal)))
+            )
             return
         decision: FaultDecision = PROCEED
         if transaction.first is not None:
@@ -274,7 +276,7 @@ class TransactionBook:
     def _refuse_send(self, event: TransferArrived, error: TwinbusError) -> None:
         """Detach the link, as the service does: the Java client takes a rejection in a transaction for a success."""
         if event.settled:
-            self._doom(event.transaction, error)
+            self._require_rollback(event.transaction, error)
         self._end_work(event.transaction)
         event.link.detach(amqp_error(error))
         self._flush_later()
@@ -294,12 +296,12 @@ class TransactionBook:
             event, fails = transaction.discharge
             self._discharge(event, transaction, self._context.clock(), fails=fails)
 
-    def _doom(self, txn_id: bytes | None, error: TwinbusError) -> None:
-        """The peer does not hear of an error, so the rest must not be committed without it."""
+    def _require_rollback(self, txn_id: bytes | None, error: TwinbusError) -> None:
+        """The peer is not told of an error, so the rest must not be committed without it."""
         transaction = self._of(txn_id)
-        if transaction is not None and transaction.doom is None:
+        if transaction is not None and transaction.refusal is None:
             text = f"the transaction is rolled back, something of it was refused: {error}"
-            transaction.doom = TransactionRolledBack(text)
+            transaction.refusal = TransactionRolledBack(text)
 
     def settle(self, event: DispositionArrived, link: SendingLink, role: ReceiverRole, now_ms: int) -> None:
         """Settle deliveries if their transaction is committed."""
@@ -337,7 +339,7 @@ class TransactionBook:
         def settled(reply: Settled | Refused) -> None:
             if event.settled:
                 for error in (reply.error,) if isinstance(reply, Refused) else reply.failures.values():
-                    self._doom(event.transaction, error)
+                    self._require_rollback(event.transaction, error)
             self._end_work(event.transaction)
             answer = partial(self._settled, event, link, transaction, reply)
             self._faults.call_later(delay_ms, now_ms, answer)
@@ -368,7 +370,7 @@ class TransactionBook:
 
     def _refuse_settlement(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:
         if event.settled:
-            self._doom(event.transaction, error)
+            self._require_rollback(event.transaction, error)
         self._end_work(event.transaction)
         self._reject_settlement(event, link, error)
 

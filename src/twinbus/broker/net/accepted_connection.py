@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EXCESS_S = 5.0
 """How long a connection over the limit may take to be refused."""
 TLS_SHUTDOWN_S = 1.0
+CLOSE_WAIT_S = 0.5
+"""How long a peer has to close by itself after our last output."""
 TLS_ONLY = "this namespace takes connections over TLS only: use TLS, or serve it with --no-tls-only"
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -215,6 +217,26 @@ class ProtocolSniffer(ProtocolHandler):
 
     def release(self) -> None:
         self._transport.resume_reading()
+
+
+def close_gently(transport: asyncio.Transport) -> None:
+    """End our output now, and close a little later, unless the peer does.
+
+    A socket that is closed with unread input is reset, and the reset can overtake our last output. So the caller reads
+    on, and throws away what comes.
+    """
+    if transport.is_closing():
+        return
+    if transport.can_write_eof():
+        with contextlib.suppress(OSError):  # the peer is gone, and asyncio does not know yet
+            transport.write_eof()
+    asyncio.get_running_loop().call_later(CLOSE_WAIT_S, close_once, transport)
+
+
+def close_once(transport: asyncio.Transport) -> None:
+    """The second time, asyncio's transport for TLS forgets its state, and can be asked nothing any more."""
+    if not transport.is_closing():
+        transport.close()
 
 
 class UnreadWatch:

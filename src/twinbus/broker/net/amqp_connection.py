@@ -7,14 +7,21 @@ stops while the peer does not read: neither direction can make the process grow.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.events import Event
 from twinbus.broker.links.disk_share import DecayingSum
 from twinbus.broker.links.dispatcher import LinkDispatcher, outlasts_connection
-from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler, UnreadWatch
+from twinbus.broker.net.accepted_connection import (
+    TLS_ONLY,
+    AcceptedConnection,
+    ProtocolHandler,
+    UnreadWatch,
+    close_gently,
+    close_once,
+)
+from twinbus.earliest_timer import EarliestTimer
 
 if TYPE_CHECKING:
     from twinbus.broker.net.amqp_server import AmqpServer
@@ -27,8 +34,6 @@ READ_BYTES, UNAUTHENTICATED_READ_BYTES = 256 * 1024, 16 * 1024
 """Read from a peer at once."""
 WRITE_BUFFER_BYTES = 1024 * 1024
 """With more than this unsent, nothing is delivered."""
-CLOSE_WAIT_S = 0.5
-"""How long a peer has to close by itself after our close frame."""
 PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not read either: it does not read what it asked for."""
 
@@ -39,8 +44,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         self._accepted = accepted
         self.connection = server.new_connection(accepted.account, takes_passwords=not accepted.must_use_tls)
         self.links = LinkDispatcher(self.connection, server.context, self.flush, self.abort)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(self._tick)
         self._is_open = False
         self._is_stopped = False
         self._is_closing = False
@@ -169,8 +173,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
         self._server.after_action()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._unread.end()
         self._server.connections.discard(self)
         self._server.paused.discard(self)
@@ -200,7 +203,7 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
             self._written += len(output)
             self._transport.write(output)
         if self.connection.closed and not self._untaken_events:
-            self._close_transport()
+            close_once(self._transport)
         if self.connection.pending_events:
             self._set_timer()  # our settlements have freed credit: the engine has to send it
         self._deliver_or_pause()
@@ -224,23 +227,13 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
     def close_gracefully(self, error: Error) -> None:
         """Send the reason, and close when the peer has, or a little later.
 
-        Until then its input is read and thrown away: a socket that is closed with unread input is reset, and the reset
-        can overtake our last output.
+        Until then its input is read and thrown away.
         """
         self.connection.close(error)
         self.flush()
         self._is_closing = True
         self._pause_or_read()
-        if not self._transport.is_closing():
-            if self._transport.can_write_eof():
-                with contextlib.suppress(OSError):  # the peer is gone, and asyncio does not know yet
-                    self._transport.write_eof()
-            asyncio.get_running_loop().call_later(CLOSE_WAIT_S, self._close_transport)
-
-    def _close_transport(self) -> None:
-        """Once: the second time, asyncio's transport for TLS forgets its state, and can be asked nothing any more."""
-        if not self._transport.is_closing():
-            self._transport.close()
+        close_gently(self._transport)
 
     def abort(self) -> None:
         self._transport.abort()
@@ -355,21 +348,13 @@ class AmqpConnection(ProtocolHandler, asyncio.BufferedProtocol):
     # --- time ---
 
     def _set_timer(self) -> None:
-        """Set the timer for engine and links; one that fires too early is left alone, one too late is not."""
+        """Tick when engine or links want it."""
         wishes = (self.connection.next_tick_ms(), self.links.next_expiry_ms())
         at_ms = min((wish for wish in wishes if wish is not None), default=None)
-        if at_ms is None or self._transport.is_closing():
-            return
-        if self._timer is not None:
-            if self._timer_ms <= at_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = at_ms
-        delay_s = max(0, at_ms - self._server.clock()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._tick)
+        if at_ms is not None and not self._transport.is_closing():
+            self._timer.set(at_ms, max(0, at_ms - self._server.clock()) / 1000 + 0.001)
 
     def _tick(self) -> None:
-        self._timer = None
         if self._is_silent:
             return  # `release` sets it again
         now_ms = self._server.clock()

@@ -66,14 +66,14 @@ def bind_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
     raise problem
 
 
-def reserve_port(host: str = "127.0.0.1") -> socket.socket | None:
-    """Bind a port without listening, so that no other process takes it while its server is away.
+def reserve_port() -> socket.socket | None:
+    """Bind a port of 127.0.0.1 without listening, so that no other process takes it while its server is away.
 
     A server can bind it as well. None where the system allows only one socket per port.
     """
     if sys.platform != "linux":
         return None
-    (bound,) = bind_sockets([(socket.AF_INET, (host, 0))])
+    (bound,) = bind_sockets([(socket.AF_INET, ("127.0.0.1", 0))])
     let_restarts_in(bound)
     return bound
 

@@ -45,10 +45,10 @@ def protocol_of(first: bytes) -> ConnectionProtocol | None:
 
 def _protocol_of_request(first: bytes) -> ConnectionProtocol | None:
     for start in _WHOLE_ADDRESSES:
-        said = first[: len(start)].lower()
-        if said == start:
+        beginning = first[: len(start)].lower()
+        if beginning == start:
             return _protocol_behind_host(first[len(start) :])
-        if start.startswith(said):
+        if start.startswith(beginning):
             return None
     return _protocol_by_path(first)
 
@@ -62,9 +62,9 @@ def _protocol_behind_host(rest: bytes) -> ConnectionProtocol | None:
 
 def _protocol_by_path(first: bytes) -> ConnectionProtocol | None:
     for line in _WEBSOCKET_REQUESTS:
-        said, behind = first[: len(line)].lower(), first[len(line) : len(line) + 1]
-        if said == line and behind in _BEHIND_PATH:
+        beginning, behind = first[: len(line)].lower(), first[len(line) : len(line) + 1]
+        if beginning == line and behind in _BEHIND_PATH:
             return ConnectionProtocol.WEBSOCKET
-        if line.startswith(said) and not behind:
+        if line.startswith(beginning) and not behind:
             return None
     return ConnectionProtocol.HTTP

@@ -8,13 +8,12 @@ decoded in steps that take turns with the input of all others, and nothing is re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from twinbus.broker.links.disk_share import DecayingSum
-from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler
+from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler, close_gently
 from twinbus.broker.net.amqp_connection import UNAUTHENTICATED_READ_BYTES, AmqpConnection
-from twinbus.websocket.framed_transport import CLOSE_WAIT_S, FramedTransport
+from twinbus.websocket.framed_transport import FramedTransport
 from twinbus.websocket.framing import WebSocketFraming
 from twinbus.websocket.handshake import Refusal, Upgrade, UpgradeHandshake, refusal
 
@@ -148,18 +147,10 @@ class WebSocketConnection(ProtocolHandler, asyncio.BufferedProtocol):
         return None
 
     def _refuse(self, found: Refusal) -> None:
-        """Close a little later: a socket that is closed with unread input is reset, and the answer might be lost."""
         self._forget_input()
         self._is_over = True
         self._transport.write(found.answer)
-        if self._transport.can_write_eof():
-            with contextlib.suppress(OSError):  # the peer is gone, and asyncio does not know yet
-                self._transport.write_eof()
-        asyncio.get_running_loop().call_later(CLOSE_WAIT_S, self._close_transport)
-
-    def _close_transport(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.close()
+        close_gently(self._transport)
 
     def _open(self, found: Upgrade) -> None:
         self._transport.write(found.answer)

@@ -7,13 +7,41 @@ in this process would also release SQLite's locks on it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from twinbus.broker.store.format import check_is_store
 from twinbus.errors import StoreInUse
-from twinbus.own_files import make_own_folder, open_own, refuse_foreign_link
+from twinbus.own_files import make_own_folder, open_own, refuse_foreign_link, try_lock, write_holder
+
+
+class LockFile:
+    """A file that one process holds at a time, with the id of that process in it."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        """`what` is in use while it is held."""
+        self._path = path
+        self._what = what
+        self._file: int | None = None
+
+    def claim(self) -> None:
+        """Raises `StoreInUse` if another process holds it, or `OSError`."""
+        refuse_foreign_link(self._path)
+        self._file = open_own(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if not try_lock(self._file):
+                holder = os.read(self._file, 32).decode("ascii", "replace").strip()
+                raise StoreInUse(f"{self._what} is in use by process {holder or 'unknown'}")
+            write_holder(self._file)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Harmless if it is not held."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 class LockedFile:
@@ -21,7 +49,7 @@ class LockedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock = LockFile(path.with_name(path.name + ".lock"), f"the store {path}")
 
     def claim(self) -> None:
         """Lock the file, and create it and its directory if they are missing.
@@ -33,11 +61,10 @@ class LockedFile:
         make_own_folder(directory)
         for one in missing:
             sync_path(one.parent)
-        for suffix in ("", "-wal", "-shm", ".lock"):  # SQLite follows links
+        for suffix in ("", "-wal", "-shm"):  # SQLite follows links
             refuse_foreign_link(self.path.with_name(self.path.name + suffix))
-        self._lock = open_own(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT)
+        self._lock.claim()
         try:
-            _hold(self._lock, f"the store {self.path}")
             check_is_store(self.path)
             is_new = not self.path.exists()
             os.close(open_own(self.path, os.O_RDWR | os.O_CREAT))  # SQLite accepts an empty file as a new database
@@ -49,33 +76,7 @@ class LockedFile:
 
     def release(self) -> None:
         """Release the lock, if it is held."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-class FolderLock:
-    """A folder that one process uses at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "lock"
-        self._lock: int | None = None
-
-    def claim(self) -> None:
-        """Raises `StoreInUse` if another process uses the folder, or `OSError`."""
-        refuse_foreign_link(self._path)
-        self._lock = open_own(self._path, os.O_RDWR | os.O_CREAT)
-        try:
-            _hold(self._lock, f"the folder {self._path.parent}")
-        except BaseException:
-            self.release()
-            raise
-
-    def release(self) -> None:
-        """Release the lock, if it is held."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
 
 def sync_path(path: Path) -> None:
@@ -85,13 +86,3 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _hold(lock: int, what: str) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(lock, 32).decode("ascii", "replace").strip()
-        raise StoreInUse(f"{what} is in use by process {holder or 'unknown'}") from None
-    os.truncate(lock, 0)
-    os.write(lock, b"%d\n" % os.getpid())

@@ -31,11 +31,11 @@ def read_issuer(file: Path) -> JwtIssuer:
     from twinbus.broker.auth.jwt import JwtIssuer
 
     try:
-        said = _read_fields(file)
-        key_file = said.pop("key_file", None)
+        fields = _read_fields(file)
+        key_file = fields.pop("key_file", None)
         if key_file is not None:
-            said["key"] = (file.parent / key_file).read_text(encoding="utf-8")
-        return JwtIssuer(**said)
+            fields["key"] = (file.parent / key_file).read_text(encoding="utf-8")
+        return JwtIssuer(**fields)
     except OSError as error:
         raise OptionsError(f"--jwt-issuer: {error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -43,9 +43,13 @@ def read_issuer(file: Path) -> JwtIssuer:
 
 
 def _read_fields(file: Path) -> dict[str, str]:
-    said = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+    fields = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
         raise OptionsError(f"the file must hold one JSON object with texts under {', '.join(FIELDS)}")
-    if set(said) - set(FIELDS) or not {"issuer", "algorithm"} <= set(said) or ("key" in said) == ("key_file" in said):
+    if (
+        set(fields) - set(FIELDS)
+        or not {"issuer", "algorithm"} <= set(fields)
+        or ("key" in fields) == ("key_file" in fields)
+    ):
         raise OptionsError("the file has issuer, algorithm, either key or key_file, and audience if it is another one")
-    return said
+    return fields

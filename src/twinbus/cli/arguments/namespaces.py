@@ -225,12 +225,12 @@ def timeout_s(text: str, option: str = "--timeout") -> float:
 
 def _read(file: Path) -> dict[str, dict[str, str]]:
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        sections = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionsError(f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # its text may be a piece of a key
         raise OptionsError(f"{file} is not TOML; it should have [primary] and {SECTION_FORM}") from None
-    return {side: _section(file, side, said[side]) for side in SIDES if side in said}
+    return {side: _section(file, side, sections[side]) for side in SIDES if side in sections}
 
 
 def _section(file: Path, side: str, section: Any) -> dict[str, str]:

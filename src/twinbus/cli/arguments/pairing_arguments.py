@@ -113,14 +113,14 @@ class _Declared:
         if file is None:
             return None
         try:
-            said = tomllib.loads(file.read_text(encoding="utf-8"))
+            settings = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise OptionsError(f"{flag_of(self.name)} cannot read {file}: {error}") from None
-        unknown = sorted(said.keys() - {"host", "quorum", "keys"})
-        if unknown or "keys" not in said:
+        unknown = sorted(settings.keys() - {"host", "quorum", "keys"})
+        if unknown or "keys" not in settings:
             what = f"not {unknown[0]}" if unknown else "and keys are missing"
             raise OptionsError(f"{flag_of(self.name)}: {file} may have host, quorum and [keys], {what}")
-        return ShareFailover(**said)
+        return ShareFailover(**settings)
 
     def _read_folder(self, folder: Path | None) -> Path | None:
         if folder is not None and str(folder) in ("", "."):

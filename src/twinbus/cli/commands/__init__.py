@@ -1,0 +1,1 @@
+"""One file for each command: its options, one call, what is printed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import typer
@@ -123,14 +123,18 @@ def actual(
     table = load_prices(prices)
     with ProgressBar("starting") as bar:
         session, compacted = compacted_ledger(ledger, store, spark, bar, uses_balance=False)
+        from twinbus.spark.compaction import manifest as manifests
         from twinbus.spark.compaction.coverage import find_coverage
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import actual_cost
+        from twinbus.spark.jobs.balance import lock_for_reading
         from twinbus.spark.jobs.compaction import steps_in
         from twinbus.spark.jobs.findings import cost_dict
         from twinbus.spark.transforms.traffic import traffic
 
-        with spark_errors():
+        # Another report may merge step files meanwhile: those that are read must stay.
+        with spark_errors(), lock_for_reading(compacted.store):
+            compacted = replace(compacted, manifest=manifests.load(compacted.store))
             months = actual_cost(traffic(steps_in(session, compacted)), table)
     complete = find_coverage(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}

@@ -160,8 +160,8 @@ def _text_line(record: Record) -> str:
         record.reason,
     ]
     who = on_one_line(f"{record.program or record.process}#{record.number}")
-    said = "  ".join(on_one_line(fact) for fact in facts if fact)
-    return f"{utc_time_or_ms(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
+    shown = "  ".join(on_one_line(fact) for fact in facts if fact)
+    return f"{utc_time_or_ms(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {shown}".rstrip()
 
 
 def _stats_text(counted: Stats) -> str:

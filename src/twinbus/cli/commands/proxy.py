@@ -143,7 +143,7 @@ class ProxyOutput:
 
     def _say_json(self, event: str, server: ProxyServer, metrics: ListenAddress | None) -> None:
         options, pairing = server.options, server.options.pairing
-        said: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "event": event,
             "proxy": options.name,
             "host": options.host,
@@ -158,7 +158,7 @@ class ProxyOutput:
             "spool": None if pairing.spool is None else str(pairing.spool),
             "metrics": None if metrics is None else str(metrics),
         }
-        typer.echo(json_text(said))
+        typer.echo(json_text(facts))
 
 
 async def serve_until_stopped(

@@ -284,7 +284,7 @@ class ServeOutput:
 
     def _say_json(self, event: str, server: NamespaceServer) -> None:
         options = server.options
-        said = {
+        facts = {
             "event": event,
             "namespace": options.name,
             "host": options.host,
@@ -296,7 +296,7 @@ class ServeOutput:
             "ledger": None if options.ledger is None else str(options.ledger.absolute()),
             "queues": server.queue_names(),
         }
-        typer.echo(json_text(said))
+        typer.echo(json_text(facts))
 
 
 async def serve_until_stopped(

@@ -100,7 +100,7 @@ def report(
     """
     from twinbus.cost.prices import load_prices
 
-    horizon_min = minutes("--horizon", horizon)
+    horizon_min = horizon_minutes(horizon)
     check_writable("--out", out)
     check_writable("--lost-to", lost_to)
     asked = Asked(which.selection(datetime.now(UTC)), table.files(), counted.points())
@@ -200,7 +200,7 @@ def _known_findings(
     compacted = compact_ledger(read_in_process, ledger, store)
     known = kept_findings.load(compacted, prices, horizon_min=horizon_min)
     if known is not None:
-        _tell_about(ledger, compacted, bar)
+        _show_compaction(ledger, compacted, bar)
     return known
 
 
@@ -230,11 +230,11 @@ def compacted_ledger(
         bar.say("reading what is new in the ledger")
         with spark_errors():
             compacted = compact_ledger(on(spark), ledger, store)
-    _tell_about(ledger, compacted, bar)
+    _show_compaction(ledger, compacted, bar)
     return spark, compacted
 
 
-def _tell_about(ledger: str, compacted: CompactedLedger, bar: ProgressBar) -> None:
+def _show_compaction(ledger: str, compacted: CompactedLedger, bar: ProgressBar) -> None:
     from twinbus.ledger.reading.segment_files import crowded, find_segments
 
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
@@ -244,11 +244,11 @@ def _tell_about(ledger: str, compacted: CompactedLedger, bar: ProgressBar) -> No
         bar.note(f"skipped: {trouble}")
 
 
-def minutes(option: str, text: str) -> int:
-    """Whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
-    value = -(-parse_seconds(text, option) // 60)
+def horizon_minutes(text: str) -> int:
+    """`--horizon` in whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
+    value = -(-parse_seconds(text, "--horizon") // 60)
     if not 0 <= value <= HORIZON_MIN_MAX:
-        raise OptionsError(f"{option} is at most a year, got {text}")
+        raise OptionsError(f"--horizon is at most a year, got {text}")
     return int(value)
 
 
@@ -352,8 +352,8 @@ def pack(
     with ProgressBar("packing"):
         packed = pack_into(file)
     if as_json:
-        said = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
-        say(json_text(said))
+        facts = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
+        say(json_text(facts))
     else:
         amount = f"{len(packed.packages)} packages, {megabytes(packed.size, 0)} MB"
         say(f"{file}: {amount}, for Python {python_of_this()} on systems like this one")

@@ -66,8 +66,8 @@ def _make(file: Path) -> None:
         except subprocess.TimeoutExpired:
             raise TwinbusError(f"a small report took more than {MAKING_S} s") from None
         if done.returncode != ExitCode.DONE or not draft.exists():
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise TwinbusError(f"Java wrote no class archive: {said[-1] if said else 'it does not say why'}")
+            errors = done.stderr.decode(errors="replace").strip().splitlines()
+            raise TwinbusError(f"Java wrote no class archive: {errors[-1] if errors else 'it does not say why'}")
         # Beside its place first: it may be on another disk.
         fresh = file.with_name(f"{file.name}.new")
         fresh.unlink(missing_ok=True)

@@ -68,13 +68,13 @@ class WatchArguments(ArgumentGroup):
 class _NotesOnce(ProgressBar):
     """Says each note once: most rounds have the same."""
 
-    def __init__(self, said: set[str]) -> None:
+    def __init__(self, notes_shown: set[str]) -> None:
         super().__init__("", hidden=True)
-        self._said = said
+        self._shown = notes_shown
 
     def note(self, text: str) -> None:
-        if text not in self._said and len(self._said) < NOTES_MAX:
-            self._said.add(text)
+        if text not in self._shown and len(self._shown) < NOTES_MAX:
+            self._shown.add(text)
             note(text)
 
 
@@ -116,10 +116,10 @@ def watch(
       twinbus pipeline watch --ledger ./ledger --alert-command ./page-us
       twinbus pipeline watch --ledger ./ledger --since 1d --rounds 1
     """
-    from twinbus.cli.pipeline.pipeline import Asked, exit_code, minutes
+    from twinbus.cli.pipeline.pipeline import Asked, exit_code, horizon_minutes
     from twinbus.spark.report.alerts import AlertState
 
-    every_s, horizon_min = how.every_s(), minutes("--horizon", horizon)
+    every_s, horizon_min = how.every_s(), horizon_minutes(horizon)
     address = None if how.metrics is None else parse_address(how.metrics)
     for name, file in (("--out", out), ("--json-to", json_to), ("--metrics-file", how.metrics_file)):
         check_writable(name, file)
@@ -135,13 +135,13 @@ def watch(
         round(max(BLIND_ROUNDS * every_s, BLIND_S_MIN) * 1000),
     )
     text_file = None if how.metrics_file is None else MetricsTextFile(how.metrics_file)
-    said: set[str] = set()
+    notes_shown: set[str] = set()
 
     def look(asked: Asked) -> Findings:
         from twinbus.cli.pipeline.pipeline import findings
         from twinbus.cost.prices import load_prices
 
-        found = findings(ledger, store, load_prices(None), spark, horizon_min, asked=asked, bar=_NotesOnce(said))
+        found = findings(ledger, store, load_prices(None), spark, horizon_min, asked=asked, bar=_NotesOnce(notes_shown))
         return counted.add_runtime(found)
 
     last: Findings | None = None
@@ -201,9 +201,9 @@ def _after_round(
     metrics.after_round(facts, is_certain=found.reconciliation.is_certain, stuck=len(state.stuck), round_s=took_s)
     backlog = sum(each.messages for each in facts.away.values())
     if as_json:
-        said = {"at": utc_time(now), "verdict": found.reconciliation.verdict, "lost": facts.lost}
-        said |= {"unknown": facts.unknown, "waiting": facts.waiting, "backlog": backlog, "elapsed_s": took_s}
-        say_event("round", said)
+        round_facts = {"at": utc_time(now), "verdict": found.reconciliation.verdict, "lost": facts.lost}
+        round_facts |= {"unknown": facts.unknown, "waiting": facts.waiting, "backlog": backlog, "elapsed_s": took_s}
+        say_event("round", round_facts)
     else:
         verdict = found.reconciliation.verdict
         say(f"{clock_time(now)} {verdict}; {backlog:,} in the backlog ({measured_duration(took_s)})")

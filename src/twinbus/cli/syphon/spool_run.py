@@ -77,15 +77,16 @@ class SpoolResult:
         }
 
     def text(self) -> str:
-        home, said = self.moved - self.to_backlog, _SAID.get(self.ending, "stopped; what is left stays in the spool")
+        home = self.moved - self.to_backlog
+        how = _EMPTY if self.ending is Ending.EMPTY else "stopped; what is left stays in the spool"
         went = [f"{home:,} messages are home"]
         went += [f"{self.to_backlog:,} in the backlog, because their entities are down"] if self.to_backlog else []
-        lines = [f"{', '.join(went)} ({size_text(self.moved_bytes)}, from {self.folders:,} folders): {said}"]
+        lines = [f"{', '.join(went)} ({size_text(self.moved_bytes)}, from {self.folders:,} folders): {how}"]
         lines += [_quarantine_text(self.quarantined, self.kept)] if self.quarantined else []
         return "\n".join([*lines, *self.in_use])
 
 
-_SAID = {Ending.EMPTY: "no folder with messages is left behind"}
+_EMPTY = "no folder with messages is left behind"
 
 
 class SpoolEmptying:

@@ -52,9 +52,9 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     ends = ends_of(*arguments.namespaces.both(), arguments.backlog, arguments.options.attempt_s)
 
-    def tell(said: object) -> None:
-        with suppress(OSError):  # nobody listens any more: the loop hears of it too
-            pipe.send(said)
+    def send(message: object) -> None:
+        with suppress(OSError):  # nobody reads any more: the loop notices, too
+            pipe.send(message)
 
     with record_in(arguments.ledger) as ledger:
         syphon = Syphon(
@@ -63,24 +63,24 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
             ends.names.primary,
             ends.queue_count,
             arguments.options,
-            on_alert=lambda alert: tell(tuple(alert)),
+            on_alert=lambda alert: send(tuple(alert)),
             ledger=ledger,
         )
         if is_paused:
             syphon.pump.pause()
 
-        def hear() -> None:
+        def receive() -> None:
             try:
-                said = pipe.recv()
+                message = pipe.recv()
             except (EOFError, OSError):
-                said = "stop"
-            match said:
+                message = "stop"
+            match message:
                 case "pause":
                     syphon.pause()
                 case "resume":
                     syphon.resume()
                 case PaceChange():
-                    syphon.change_pace(said)
+                    syphon.change_pace(message)
                 case _:
                     loop.remove_reader(pipe.fileno())
                     stop.set()
@@ -88,13 +88,13 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
         # Ctrl-C reaches all of them, and the first one says when to stop.
         with on_signals({signal.SIGTERM: stop.set, signal.SIGINT: lambda: None}):
             async with syphon:
-                loop.add_reader(pipe.fileno(), hear)
+                loop.add_reader(pipe.fileno(), receive)
                 while not stop.is_set():
-                    tell(counts_of(syphon.current_progress()))
+                    send(counts_of(syphon.current_progress()))
                     with suppress(TimeoutError):
                         async with asyncio.timeout(REPORT_S):
                             await stop.wait()
-    tell(counts_of(syphon.current_progress()))
+    send(counts_of(syphon.current_progress()))
 
 
 def counts_of(progress: Progress) -> dict[str, Any]:
@@ -109,11 +109,11 @@ class HelperProcess:
         self.process = process
         self.pipe = pipe
         self.counts: dict[str, Any] = dict.fromkeys(SUMS, 0)
-        """What it last said."""
+        """What it has reported last."""
 
-    def tell(self, said: object) -> None:
-        with suppress(OSError):  # it has ended, and that is heard too
-            self.pipe.send(said)
+    def send(self, message: object) -> None:
+        with suppress(OSError):  # it has ended: the loop notices, too
+            self.pipe.send(message)
 
 
 class SyphonGroup(Syphon):
@@ -124,7 +124,7 @@ class SyphonGroup(Syphon):
         options = _share_of(arguments.options, helpers + 1)
         super().__init__(ends.primary, ends.secondary, ends.names.primary, ends.queue_count, options, **named)
         self.processes = helpers + 1
-        self._tell_alert: Callable[[Alert], None] | None = named.get("on_alert")
+        self._on_alert: Callable[[Alert], None] | None = named.get("on_alert")
         self._arguments = replace(arguments, options=replace(options, until_empty=False, canary=None))
         self._helpers: list[HelperProcess] = []
         self._are_helping = False
@@ -148,7 +148,7 @@ class SyphonGroup(Syphon):
 
     async def stop(self) -> None:
         for helper in self._helpers:
-            helper.tell("stop")
+            helper.send("stop")
         await super().stop()
         for helper in self._helpers:
             await asyncio.to_thread(helper.process.join, JOIN_S)
@@ -170,7 +170,7 @@ class SyphonGroup(Syphon):
         shared = change if share is None else replace(change, rate=share)
         super().change_pace(shared)
         for helper in self._helpers:
-            helper.tell(PaceChange(rate=shared.rate, entities=change.entities))
+            helper.send(PaceChange(rate=shared.rate, entities=change.entities))
         self._let_help()
 
     def current_progress(self) -> Progress:
@@ -194,11 +194,11 @@ class SyphonGroup(Syphon):
         if self._may_help is not self._are_helping:
             self._are_helping = self._may_help
             for helper in self._helpers:
-                helper.tell("resume" if self._are_helping else "pause")
+                helper.send("resume" if self._are_helping else "pause")
 
     def _hear(self, helper: HelperProcess) -> None:
         try:
-            said = helper.pipe.recv()
+            message = helper.pipe.recv()
         except (EOFError, OSError):
             asyncio.get_running_loop().remove_reader(helper.pipe.fileno())
             helper.pipe.close()
@@ -207,16 +207,16 @@ class SyphonGroup(Syphon):
                 text = f"process {helper.process.pid} has ended; the others go on, and what it held comes back"
                 self._say(Alert("process_ended", self.primary_name, text))
             return
-        if isinstance(said, dict):
-            helper.counts = said
+        if isinstance(message, dict):
+            helper.counts = message
         else:
-            self._say(Alert(*said))
+            self._say(Alert(*message))
 
     def _say(self, alert: Alert) -> None:
         """Each only once: all of them meet the same troubles."""
-        if self._tell_alert is not None and len(self._alerted) < ALERTS_KEPT and tuple(alert) not in self._alerted:
+        if self._on_alert is not None and len(self._alerted) < ALERTS_KEPT and tuple(alert) not in self._alerted:
             self._alerted.add(tuple(alert))
-            self._tell_alert(alert)
+            self._on_alert(alert)
 
 
 def _share_of(options: SyphonOptions, processes: int) -> SyphonOptions:

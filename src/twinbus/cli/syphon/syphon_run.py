@@ -217,7 +217,7 @@ def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = ()) -
     """How it went; `notes` say what else there is to know."""
     from twinbus.units import rough_duration, size_text
 
-    said = {
+    how = {
         Ending.EMPTY: "the backlog is empty",
         Ending.CHOSEN: "nothing of what was chosen is left in the backlog",
         Ending.UNSURE: "all that can be seen of the backlog",
@@ -228,7 +228,7 @@ def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = ()) -
     }[ending]
     pace = f", {progress.moved / progress.seconds:,.0f}/s" if progress.moved and progress.seconds > 0 else ""
     moved = f"{progress.moved:,} messages ({size_text(progress.moved_bytes)}) are home"
-    lines = [f"{moved}, in {rough_duration(progress.seconds)}{pace}: {said}"]
+    lines = [f"{moved}, in {rough_duration(progress.seconds)}{pace}: {how}"]
     if progress.refused or progress.expired:
         lines.append(refused_text(progress.refused, progress.expired))
     if progress.repeated or progress.in_doubt:

@@ -24,7 +24,7 @@ class BacklogPool:
         self._lock = guard_of_the_core()
         """Guards what follows; never held while a link is opened, used or closed."""
         self._idle: dict[int, list[tuple[float, SenderLink]]] = {}
-        self._room: dict[int, Semaphore] = {}
+        self._slots: dict[int, Semaphore] = {}
         self._open: dict[int, int] = {}
         self._is_closed = False
         self._stored_at = 0.0
@@ -84,24 +84,24 @@ class BacklogPool:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, {}
-            rooms = list(self._room.values())
+            slots_of_queues = list(self._slots.values())
         self._opener.end(self._client)
         for links in idle.values():
             for _, link in links:
                 link.discard()
-        for room in rooms:
-            room.release()  # whoever gets in finds it closed, and lets the next one in
+        for slots in slots_of_queues:
+            slots.release()  # whoever gets in finds it closed, and lets the next one in
 
     @contextlib.asynccontextmanager
     async def _turn(self, queue: int, timeout_s: float) -> AsyncIterator[None]:
         with self._lock:
-            room, since = self._room.setdefault(queue, Semaphore(LINKS_MAX)), monotonic()
-        if not await acquire_within(room, timeout_s):
+            slots, since = self._slots.setdefault(queue, Semaphore(LINKS_MAX)), monotonic()
+        if not await acquire_within(slots, timeout_s):
             raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
         try:
             yield
         finally:
-            room.release()
+            slots.release()
 
     async def _borrow(self, queue: int, until: float) -> SenderLink:
         if self._is_closed:

@@ -136,7 +136,7 @@ class PairedServiceBusClient:
         with self._shell.lock:
             entity = self._state.pair.entity(checked_path(path))
         sender = PairedServiceBusSender(self._shell, self._transport, entity, name)
-        self._shell.lend_warm_queue(sender.choice)
+        self._shell.assign_warm_queue(sender.choice)
         self._senders.add(sender)
         return sender
 

@@ -90,10 +90,10 @@ async def each_of(
     items: Iterable[Item], act: Callable[[Item], Awaitable[Result]], at_once: int, _name: str
 ) -> tuple[Result, ...]:
     """What `act` returns for each of them, in their order; at most `at_once` run at a time."""
-    room = Semaphore(at_once)
+    slots = Semaphore(at_once)
 
     async def act_in_turn(item: Item) -> Result:
-        async with room:
+        async with slots:
             return await act(item)
 
     return tuple(await asyncio.gather(*(act_in_turn(item) for item in items)))

@@ -29,7 +29,7 @@ class PairedServiceBusReceiver(AioHookedReceiver):
     """A `ServiceBusReceiver` that shows no pings; with a ledger, what it is done with is recorded."""
 
     _completions: Completions | None = None
-    _tell: Callable[[Failure | None], None] | None = None
+    _on_result: Callable[[Failure | None], None] | None = None
     """Where to say whether receiving works."""
 
     async def receive_messages(
@@ -37,7 +37,7 @@ class PairedServiceBusReceiver(AioHookedReceiver):
     ) -> list[ServiceBusReceivedMessage]:
         until = None if max_wait_time is None else monotonic() + max_wait_time
         while True:
-            with self._told():
+            with self._reporting_result():
                 found = await super().receive_messages(max_message_count, max_wait_time)
             kept = [message for message in found if not await self._took_out(message)]
             if kept or not found:
@@ -50,7 +50,7 @@ class PairedServiceBusReceiver(AioHookedReceiver):
     async def receive_deferred_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> list[ServiceBusReceivedMessage]:
-        with self._told():
+        with self._reporting_result():
             found = await super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs)
         return self._taken(found)
 
@@ -69,7 +69,7 @@ class PairedServiceBusReceiver(AioHookedReceiver):
     async def peek_messages(
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
     ) -> list[ServiceBusReceivedMessage]:
-        with self._told():
+        with self._reporting_result():
             found = await super().peek_messages(
                 max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs
             )
@@ -77,23 +77,23 @@ class PairedServiceBusReceiver(AioHookedReceiver):
 
     async def choose_next(self, take: Callable[[], Awaitable[ServiceBusReceivedMessage]]) -> ServiceBusReceivedMessage:
         while True:
-            with self._told():
+            with self._reporting_result():
                 message = await take()
             if not await self._took_out(message):
                 self._taken([message])
                 return message
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reporting_result(self) -> Iterator[None]:
         """Tell whether what is done inside works; only errors of the SDK say something of the service."""
         try:
             yield
         except AzureError as error:
-            if self._tell is not None:
-                self._tell(describe(error, sending=False))
+            if self._on_result is not None:
+                self._on_result(describe(error, sending=False))
             raise
-        if self._tell is not None:
-            self._tell(None)
+        if self._on_result is not None:
+            self._on_result(None)
 
     async def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
         if not is_ping(message):
@@ -124,5 +124,5 @@ def without_pings(
     assert isinstance(receiver, PairedServiceBusReceiver)
     close_thoroughly(receiver)
     receiver._completions = None if recorder is None else Completions(recorder, receiver.entity_path)
-    receiver._tell = None if tried is None else partial(tried, receiver.entity_path, Ability.RECEIVE)
+    receiver._on_result = None if tried is None else partial(tried, receiver.entity_path, Ability.RECEIVE)
     return receiver

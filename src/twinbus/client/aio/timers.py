@@ -19,7 +19,7 @@ class Timers:
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_ended = False
-        self.room = asyncio.Semaphore(WORKERS_MAX)
+        self.slots = asyncio.Semaphore(WORKERS_MAX)
         """For work of which there may be a lot at a time."""
 
     def start(self) -> None:

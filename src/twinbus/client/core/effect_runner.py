@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
-from twinbus.pairing.effects import ForgetWake, PingPrimary, ReportEvent, Rouse, StopPings, TrySecondary, WakeMe
+from twinbus.pairing.effects import ForgetWake, PingPrimary, ReportEvent, StopPings, TrySecondary, WakeMe, WakeWaiter
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.pair import Order, Pair
 
@@ -55,7 +55,7 @@ def run_effects(pair: Pair, orders: Iterable[Order], ports: EffectPorts) -> None
         match effect:
             case ReportEvent():
                 ports.report(entity, effect)
-            case Rouse(ticket):
+            case WakeWaiter(ticket):
                 with ports.lock:  # whoever leaves does so under it, and forgets the wake-up afterwards
                     if pair.is_awaited(entity, ticket):
                         ports.wake(ticket)

@@ -60,7 +60,7 @@ class OwnSpool:
                 self._directory,
                 replace(self._routes, ledger=self._ledger),
                 bytes_max=self._bytes_max,
-                on_alert=lambda alert: self._call(lambda: self._tell(alert)),
+                on_alert=lambda alert: self._call(lambda: self._report_alert(alert)),
                 on_problem=lambda text: self._call(lambda: self._report("spool_unusable", text, details={})),
             )
             self._spool.start()
@@ -106,7 +106,7 @@ class OwnSpool:
             problems=state.problems,
         )
 
-    def _tell(self, alert: Alert) -> None:
+    def _report_alert(self, alert: Alert) -> None:
         if alert.name in REPORTED:
             self._report(alert.name, alert.text, details={"subject": alert.subject, "side": "spool"})
 

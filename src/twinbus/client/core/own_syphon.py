@@ -14,7 +14,7 @@ from twinbus.client.inspection.reports import Inspection
 from twinbus.client.reporting.status import SecondaryStatus, SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
-from twinbus.pairing.backlog.ordering import Came
+from twinbus.pairing.backlog.ordering import DepartedMessage
 from twinbus.pairing.failover import FailedOver
 from twinbus.pairing.pair import Pair
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
@@ -47,7 +47,7 @@ class OrderObserver:
         """The syphon has found one more queue."""
         self.queues.append(index)
 
-    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+    def left_backlog(self, queue: int, messages: list[DepartedMessage]) -> None:
         """Messages are stored at home, or refused for good."""
         with self._lock:
             self._pair.came_home(self.queues[queue], messages)
@@ -91,7 +91,7 @@ class OwnSyphon:
         self._on_alert = on_alert
         self.on_broken = on_broken
         self.syphon: Syphon | None = None
-        self.witness: OrderObserver | None = None
+        self.observer: OrderObserver | None = None
         """Where the syphon reports what came home; None where order does not count."""
 
     def make(self, queues: list[int]) -> Syphon:
@@ -100,8 +100,8 @@ class OwnSyphon:
         count, attempt_s = self._queue_count, self._options.attempt_s
         if self._ledger_folder is not None:
             self._ledger = Ledger.at(self._ledger_folder, "syphon")
-        if self.witness is not None:
-            self.witness.queues = list(queues)
+        if self.observer is not None:
+            self.observer.queues = list(queues)
         self.syphon = Syphon(
             primary,
             secondary,
@@ -112,7 +112,7 @@ class OwnSyphon:
             discovery=QueueDiscovery(secondary, self._name, count, attempt_s=attempt_s),
             on_alert=self._on_alert,
             ledger=self._ledger,
-            observer=self.witness,
+            observer=self.observer,
         )
         self.syphon.expects_more = partial(is_any_failed_over, self._pair)
         return self.syphon

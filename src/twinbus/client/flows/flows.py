@@ -129,7 +129,7 @@ class SendFlow(SendRecord):
                 timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._keep_back_s)
                 ask = ToPrimary(max(timeout_s, TIMEOUT_LEAST_S), self._tries.deadline is None)
                 answer = yield from self._attempt(ask, NamespaceSide.PRIMARY)
-            self._heard(answer)
+            self._take_answer(answer)
             if isinstance(answer, Stored):
                 return self._stored_on_primary(answer, epoch)
             if isinstance(answer, NoTurn):
@@ -211,7 +211,7 @@ class SendFlow(SendRecord):
             left_s = None if self._tries.deadline is None else self._tries.deadline - self._at
             timeout_s = self._tries.attempt_s(self._at, keep_back_s=time_for_detour_s(self._rules, left_s))
             answer = yield from self._attempt(ToPrimary(max(timeout_s, TIMEOUT_LEAST_S), False), NamespaceSide.PRIMARY)
-            self._heard(answer)
+            self._take_answer(answer)
             if isinstance(answer, Stored):
                 is_over = True
                 return self._stored_on_primary(answer, epoch)
@@ -265,7 +265,7 @@ class SendFlow(SendRecord):
             self._entity.tally.raised += 1
             attach_receipt(error, self._unsent())
             raise
-        self._heard(packed)
+        self._take_answer(packed)
         assert isinstance(packed, EncodedBatches)
         return packed.batches
 
@@ -327,7 +327,7 @@ class SendFlow(SendRecord):
     def _to_backlog(self, queue: int, batch: tuple[bytes, ...], timeout_s: float) -> Flow[Answer]:
         ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
         answer = yield from self._attempt(ask, NamespaceSide.BACKLOG)
-        self._heard(answer, NamespaceSide.BACKLOG)
+        self._take_answer(answer, NamespaceSide.BACKLOG)
         return answer
 
     def _begin_batch(self) -> None:
@@ -367,13 +367,13 @@ class SendFlow(SendRecord):
                 self._check_doubts(failure, search.doubts)
             search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
             return
-        self._tell_busy(queue, failure)
+        self._report_busy(queue, failure)
         if search.busy is None:
             search.busy = queue  # one other queue at once
         else:
             yield from self._wait_while_busy(search)
 
-    def _tell_busy(self, queue: int, failure: Failure) -> None:
+    def _report_busy(self, queue: int, failure: Failure) -> None:
         details = {"wait_s": self._rules.busy_wait_s, "queue": queue, "side": NamespaceSide.BACKLOG.value}
         self._pair.order(self._entity, ReportEvent("busy", failure.text, details))
 
@@ -395,7 +395,7 @@ class SendFlow(SendRecord):
         """To the local disk, because no namespace takes the batch; `why` not the secondary."""
         left_s = self._tries.attempt_s(self._at)
         answer = yield from self._attempt(ToSpool(batch, max(left_s, TIMEOUT_LEAST_S)), NamespaceSide.SPOOL)
-        self._heard(answer, NamespaceSide.SPOOL)
+        self._take_answer(answer, NamespaceSide.SPOOL)
         if not isinstance(answer, Stored):
             failure = _failure_in(answer)
             self._note(failure, NamespaceSide.SPOOL, len(batch))
@@ -428,7 +428,7 @@ class SendFlow(SendRecord):
             while self._must_wait_for_secondary(queue) and not self._is_home_again:
                 if self._at >= self._secondary_until:
                     self._raise_both(secondary.reason or pair.rotation.why_none())
-                self._heard((yield WaitTurn(ticket, self._secondary_until - self._at)))
+                self._take_answer((yield WaitTurn(ticket, self._secondary_until - self._at)))
                 queue = find()
         finally:
             secondary.leave(ticket)
@@ -440,7 +440,7 @@ class SendFlow(SendRecord):
         return self._at + patience_s if self._tries.deadline is None else self._tries.deadline
 
     def _pause(self, seconds: float) -> Flow[None]:
-        self._heard((yield Sleep(seconds)))
+        self._take_answer((yield Sleep(seconds)))
 
     def _hold(self, *, pause_s: float) -> Flow[None]:
         """Wait in line until it is this send's turn to try."""
@@ -457,7 +457,7 @@ class SendFlow(SendRecord):
             if left_s <= 0:
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
             seconds = min(left_s, ready_at - self._at) if is_head else left_s
-            self._heard((yield WaitTurn(self.ticket, seconds)))
+            self._take_answer((yield WaitTurn(self.ticket, seconds)))
 
     def _join_line(self) -> None:
         entity = self._entity
@@ -471,7 +471,7 @@ class SendFlow(SendRecord):
             self._hold_until = min(self._hold_until, self._tries.deadline)
         self._pair.order(entity, ReportEvent("held", entity.reason, {"held": len(entity.line)}))
 
-    def _heard(self, answer: Answer, side: NamespaceSide = NamespaceSide.PRIMARY) -> None:
+    def _take_answer(self, answer: Answer, side: NamespaceSide = NamespaceSide.PRIMARY) -> None:
         self._at, self._chance = answer.at, answer.chance
         if isinstance(answer, Woke) and answer.is_closing:
             if answer.failure is not None:

@@ -156,7 +156,7 @@ class OrderedSendFlow(SendFlow):
         if opinion is ErrorClass.RAISE:
             self._raise(failure)
         if opinion is ErrorClass.BUSY:
-            self._tell_busy(queue, failure)
+            self._report_busy(queue, failure)
             pause_s = self._tries.pause_when_busy(self._at)
             if pause_s is None:
                 self._raise_both(str(failure))
@@ -186,7 +186,7 @@ class OrderedSendFlow(SendFlow):
                 if self._at >= until:
                     self._fences.waited_in_vain(keys, self._at + IMPATIENT_S)
                     return
-                self._heard((yield WaitTurn(ticket, until - self._at)))
+                self._take_answer((yield WaitTurn(ticket, until - self._at)))
         finally:
             self._fences.leave(keys, ticket)
             self._pair.give_back(ticket)

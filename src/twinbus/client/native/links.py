@@ -20,6 +20,7 @@ from twinbus.client.core.link_rules import CLOSED
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
 from twinbus.client.native.window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
+from twinbus.earliest_timer import EarliestTimer
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.transport.connection import NamespaceConnection, monotonic_ms
 from twinbus.transport.dial import Dial
@@ -96,8 +97,7 @@ class NativeLinks:
         self._ready: dict[str, SendWindow] = {}
         self._opening: dict[str, asyncio.Task[SendWindow]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = EarliestTimer(self._look)
         self._is_flush_due = False
         self._has_ended = False
 
@@ -228,8 +228,7 @@ class NativeLinks:
             for window in tuple(windows):
                 window.link.context = None
                 window.lost(CLOSED, now)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     async def close(self) -> None:
         """After `end`."""
@@ -264,7 +263,7 @@ class NativeLinks:
             async with asyncio.timeout(deadline_s), self._connection_for(path) as connection:
                 return await self._attach(connection, path)
         except TimeoutError:
-            is_silent = connection is None or not connection.has_heard_since(began_ms)
+            is_silent = connection is None or not connection.has_received_since(began_ms)
             if connection is not None and is_silent:
                 self._distrust(connection)
             raise LinkFailed(for_caller(self._silence(path, is_silent))) from None
@@ -308,23 +307,18 @@ class NativeLinks:
     # --- time-outs and silent peers ---
 
     def _look_at(self, at: float) -> None:
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer, self._timer_at = loop.call_at(loop.time() + at - monotonic(), self._look), at
+        if not self._has_ended:
+            self._timer.set(at, at - monotonic())
 
     def _look(self) -> None:
-        self._timer = None
         now = monotonic()
         for connection, windows in tuple(self._windows.items()):
             for window in tuple(windows):
                 window.look(now)
-                if window.is_silent and not connection.has_heard_since(monotonic_ms() - int(self._attempt_s * 1000)):
+                if window.is_silent and not connection.has_received_since(monotonic_ms() - int(self._attempt_s * 1000)):
                     self._distrust(connection)
         due = [at for windows in self._windows.values() for each in windows if (at := each.due_at()) is not None]
-        if due and not self._has_ended:
+        if due:
             self._look_at(max(min(due), now + 0.001))
         self._close_unused()
         self._after_events()

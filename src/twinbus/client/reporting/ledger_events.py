@@ -7,7 +7,7 @@ elsewhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from time import time
 from typing import Protocol
@@ -80,13 +80,11 @@ class RecordedSend(Protocol):
 
 
 class ClientRecorder:
-    def __init__(self, ledger: Ledger, primary: str, secondary: str, clock: Callable[[], float] = time) -> None:
-        """`clock` tells the seconds since 1970."""
+    def __init__(self, ledger: Ledger, primary: str, secondary: str) -> None:
         self._record = ledger.record
         self._record_later = ledger.record_later
         self._primary = primary
         self._secondary = secondary
-        self._clock = clock
         self._scheduled = ScheduledIds()
         self.board = BoardEventLog(ledger, secondary)
 
@@ -203,7 +201,7 @@ class ClientRecorder:
             sizes=event.sizes,
             reason=event.text,
             epoch=0 if entity is None else entity.epoch,
-            until_ms=int((self._clock() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
+            until_ms=int((time() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
         )
         self._record(record)
 
@@ -299,21 +297,21 @@ class Completions:
     """
 
     def __init__(self, recorder: ClientRecorder, path: str) -> None:
-        self._tell = recorder.settled
+        self._record_settled = recorder.settled
         self._path = path.strip("/")
 
     def completed(self, message: ServiceBusReceivedMessage) -> None:
-        self._tell(Kind.RECEIVED, self._path, (read_facts(message),), COMPLETED)
+        self._record_settled(Kind.RECEIVED, self._path, (read_facts(message),), COMPLETED)
 
     def deleted(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """They were taken with receive-and-delete."""
         for first in range(0, len(messages), MESSAGES_PER_EVENT_MAX):
             some = messages[first : first + MESSAGES_PER_EVENT_MAX]
-            self._tell(Kind.RECEIVED, self._path, tuple(map(read_facts, some)), RECEIVED_AND_DELETED)
+            self._record_settled(Kind.RECEIVED, self._path, tuple(map(read_facts, some)), RECEIVED_AND_DELETED)
 
     def dead_lettered(self, message: ServiceBusReceivedMessage, reason: str | None) -> None:
         why = "" if reason is None else str(reason)
-        self._tell(Kind.DEAD_LETTERED, self._path, (read_facts(message),), TOLD_BY_RECEIVER, why)
+        self._record_settled(Kind.DEAD_LETTERED, self._path, (read_facts(message),), TOLD_BY_RECEIVER, why)
 
 
 class ScheduledIds:

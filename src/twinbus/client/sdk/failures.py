@@ -173,20 +173,20 @@ def _code_of(handler: object) -> CodeType | None:
 
 def one_line(error: BaseException) -> str:
     """What an exception says, in one line, without secrets and without the document that it came in."""
-    said = _CONDITION_IN_TEXT.sub("", " ".join(_said(error).split()))
-    text = _SECRET.sub(r"\1***", said).strip() or type(error).__name__
+    text = _CONDITION_IN_TEXT.sub("", " ".join(_text_of(error).split()))
+    text = _SECRET.sub(r"\1***", text).strip() or type(error).__name__
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
 
 
-def _said(error: BaseException) -> str:
-    said = str(error)
-    detail = _DETAIL.search(said)
+def _text_of(error: BaseException) -> str:
+    text = str(error)
+    detail = _DETAIL.search(text)
     if detail is not None:
         return html.unescape(detail[1])
     for layer in _layers(error):
         if isinstance(layer, TokenAuthFailure):  # the SDK says no more of it than that there was an error
             return NO_ENTITY if layer.status_code == _NOT_FOUND else KEY_REFUSED
-    return _DOCUMENT.sub("", said)
+    return _DOCUMENT.sub("", text)
 
 
 def _layers(error: BaseException) -> Iterator[BaseException]:

@@ -173,8 +173,8 @@ class MessageFacts(NamedTuple):
 def read_facts(message: ServiceBusReceivedMessage) -> MessageFacts:
     """Nothing is decoded, and neither the message nor its body is kept: for whoever has no time and little room."""
     raw = message.raw_amqp_message
-    properties, said = raw.properties, raw.application_properties
-    size = _encoded_body_size(raw) + (_MAP_BYTES + _encoded_size(said) if said else 0)
+    properties, own = raw.properties, raw.application_properties
+    size = _encoded_body_size(raw) + (_MAP_BYTES + _encoded_size(own) if own else 0)
     header = raw.header
     if header is not None and header.time_to_live:
         size += _HEADER_BYTES

@@ -35,8 +35,8 @@ def read_all_of(receiver: Any) -> None:
 
 def missing_in(message: Any) -> Problems:
     """What a received message had that could not be made readable, and why."""
-    said = message.raw_amqp_message.delivery_annotations or {}
-    found = said.get(UNREADABLE.encode())
+    annotations = message.raw_amqp_message.delivery_annotations or {}
+    found = annotations.get(UNREADABLE.encode())
     return {text_of(name): text_of(why) for name, why in found.items()} if isinstance(found, dict) else {}
 
 

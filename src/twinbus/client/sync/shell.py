@@ -87,7 +87,7 @@ class PairShell:
         self._turns: dict[int, Event] = {}
         self._timers = Timers(self.pair.name)
         self._warm_queue: int | None = None
-        self._is_warm_queue_lent = False
+        self._is_warm_queue_assigned = False
         self._syphon: SyphonRunner | None = None
         self._unstarted_syphon: OwnSyphon | None = None
         self._board: BoardRunner | None = None
@@ -177,14 +177,14 @@ class PairShell:
                 self.pair.others_failed_over(path, tuple(hosts), monotonic(), answers.chance())
         self.settle()
 
-    def _tell_board(self) -> None:
+    def _wake_board(self) -> None:
         """Something may have changed."""
         if self._board is not None:
             self._board.wake()
 
     def _report_of_spool(self, name: str, text: str, *, details: dict[str, object]) -> None:
         self.event_log.report(name, text, details=details)
-        self._tell_board()
+        self._wake_board()
 
     def _own_spool(self) -> OwnSpool | None:
         if self.state.options.spool is None:
@@ -199,16 +199,16 @@ class PairShell:
             return None
         syphon = OwnSyphon(
             self.state,
-            self._tell_alert,
+            self._report_alert,
             lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
         )
         if self.pair.fences is not None:
-            syphon.witness = OrderObserver(self.pair, self.lock, self.settle)
+            syphon.observer = OrderObserver(self.pair, self.lock, self.settle)
         return syphon
 
-    def _tell_alert(self, alert: Alert) -> None:
+    def _report_alert(self, alert: Alert) -> None:
         self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
-        self._tell_board()
+        self._wake_board()
         if alert.name == "refused":
             self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
@@ -341,11 +341,11 @@ class PairShell:
 
     # --- warm links ---
 
-    def lend_warm_queue(self, choice: QueueChoice) -> None:
+    def assign_warm_queue(self, choice: QueueChoice) -> None:
         """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
         with self.lock:
-            if not self._is_warm_queue_lent and self._warm_queue is not None:
-                choice.queue, self._is_warm_queue_lent = self._warm_queue, True
+            if not self._is_warm_queue_assigned and self._warm_queue is not None:
+                choice.queue, self._is_warm_queue_assigned = self._warm_queue, True
 
     def expect_detour(self, choice: QueueChoice) -> None:
         """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
@@ -448,7 +448,7 @@ class PairShell:
         self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
         if self.state.spool is not None and event.name in BACK:
             self.state.spool.wake()
-        self._tell_board()
+        self._wake_board()
 
     def time_came(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
@@ -485,7 +485,7 @@ class PairShell:
     def _ping(self, entity: Entity) -> None:
         if self.state.has_side_ended("primary"):
             return
-        with self._timers.room:
+        with self._timers.slots:
             self.run(probes.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
 
     def _probe(self, ask: Ask, entity: Entity) -> Answer:

@@ -36,7 +36,7 @@ class Timers:
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._is_stopped = False
-        self.room = nullcontext()
+        self.slots = nullcontext()
         """For work of which there may be a lot at a time: there are no more workers than that."""
 
     def start(self) -> None:

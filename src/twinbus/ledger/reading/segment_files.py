@@ -6,7 +6,6 @@ All readers use this, so that all commands read the same segments, wherever they
 from __future__ import annotations
 
 import errno
-import fcntl
 import gzip
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from typing import BinaryIO, NamedTuple, cast
 from twinbus.errors import StoreError
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.writing.segment import COMPRESSED, CROWDED, SUFFIX, process_of
+from twinbus.own_files import try_lock
 from twinbus.storage import Folder, Location, open_folder
 
 LOOKS_MAX = 20
@@ -174,14 +174,11 @@ def lock_of(path: Path) -> bool | None:
     try:
         with path.open("rb") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+                return not try_lock(file.fileno(), is_shared=True)
             except OSError:
                 return None
     except OSError:
         return False  # moved away, or not readable: reading it says so
-    return False
 
 
 USUAL_MAX: int = next(each.default for each in fields(LedgerOptions) if each.name == "directory_bytes_max")  # type: ignore[assignment]

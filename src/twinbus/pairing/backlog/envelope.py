@@ -196,19 +196,19 @@ def open_envelope(encoded: bytes, *, ttl_left_ms: int | None = None, aliases: Al
     this very message, if they have been read already. Raises like `read_aliases`.
     """
     layout = walk(encoded)
-    said = _read_aliases(encoded, layout) if aliases is None else aliases
-    ttl_ms = said.ttl_ms if said.ttl_ms is None or ttl_left_ms is None else max(0, ttl_left_ms)
+    found = _read_aliases(encoded, layout) if aliases is None else aliases
+    ttl_ms = found.ttl_ms if found.ttl_ms is None or ttl_left_ms is None else max(0, ttl_left_ms)
     home = _joined(
         encoded,
         layout,
         header=_home_header(encoded, layout, ttl_ms),
         drop_delivery_annotations=(_LOCK_TOKEN,),
-        annotations={} if said.due_at_ms is None else {SCHEDULE_ANNOTATION: Timestamp(said.due_at_ms)},
+        annotations={} if found.due_at_ms is None else {SCHEDULE_ANNOTATION: Timestamp(found.due_at_ms)},
         drop_annotations=_SERVICE_ANNOTATIONS,
-        fields=_home_fields(encoded, layout, said, ttl_ms if ttl_left_ms is None else None),
+        fields=_home_fields(encoded, layout, found, ttl_ms if ttl_left_ms is None else None),
         drop_applications=RESERVED_NAMES,
     )
-    return Homeward(said.path, home)
+    return Homeward(found.path, home)
 
 
 def forward_envelope(encoded: bytes, *, ttl_left_ms: int | None = None) -> bytes:
@@ -236,10 +236,10 @@ def _home_header(encoded: bytes, layout: Layout, ttl_ms: int | None) -> dict[int
     return changed
 
 
-def _home_fields(encoded: bytes, layout: Layout, said: Aliases, full_ttl_ms: int | None) -> dict[PropertyField, Value]:
+def _home_fields(encoded: bytes, layout: Layout, found: Aliases, full_ttl_ms: int | None) -> dict[PropertyField, Value]:
     fields: dict[PropertyField, Value] = {}
-    if said.session_id is not None:
-        fields[PropertyField.GROUP_ID] = said.session_id
+    if found.session_id is not None:
+        fields[PropertyField.GROUP_ID] = found.session_id
     if full_ttl_ms is not None:
         (created_at,) = read_properties(encoded, layout, (int(PropertyField.CREATION_TIME),))
         if isinstance(created_at, Timestamp):

@@ -39,7 +39,7 @@ class Key(NamedTuple):
     session_id: str | None
 
 
-class Came(NamedTuple):
+class DepartedMessage(NamedTuple):
     """A message that has left the backlog: it is stored at home, or was refused for good."""
 
     path: str
@@ -219,7 +219,7 @@ class Fences:
 
     # --- home ---
 
-    def came(self, queue: int, encoded_messages: Iterable[Came]) -> list[int]:
+    def came(self, queue: int, encoded_messages: Iterable[DepartedMessage]) -> list[int]:
         """Messages left a queue, those of a key in their order. The tickets to rouse."""
         roused: list[int] = []
         for path, session_id, sequence, mark in encoded_messages:

@@ -237,9 +237,9 @@ class AdministrationRelay:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s, sock_connect=self._connect_s),
             ) as response:
-                said = await _read_whole(response)
+                content = await _read_whole(response)
                 self._tried(path.entity, _failure_of(response.status))
-                return PrimaryAnswer(response.status, response.headers, said)
+                return PrimaryAnswer(response.status, response.headers, content)
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError, aiohttp.ServerTimeoutError) as error:
             self._access = None  # certificates may have changed
             self._tried(path.entity, unreachable(OSError(_reason(error))))

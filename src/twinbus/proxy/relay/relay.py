@@ -360,11 +360,11 @@ class RelayedReceiver(LinkHandler):
         elif self._observer is not None and found:
             self._observer.settled(self.terms.path, [noted for _, noted in found.values()], outcome)
         if self.link is not None:
-            said: DeliveryState = settling_outcome(outcome)
+            state: DeliveryState = settling_outcome(outcome)
             if txn_id is not None:
-                said = TransactionalState(txn_id, settling_outcome(outcome))
+                state = TransactionalState(txn_id, settling_outcome(outcome))
             for first, last in ranges(ids):
-                self.link.settle(first, last, said, settled=on_reply is None)
+                self.link.settle(first, last, state, settled=on_reply is None)
             self._flush()
 
     def close(self, failure: Failure = _CLOSED) -> None:

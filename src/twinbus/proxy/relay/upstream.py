@@ -16,7 +16,7 @@ from twinbus.broker.operations import ReceiveMode
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.proxy.relay.primary_transactions import PrimaryTransaction, TransactionLinks
 from twinbus.proxy.relay.upstream_port import ReceiverTerms, UpstreamTransaction
-from twinbus.transport.connection import NamespaceConnection, monotonic_ms
+from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.links.link_handler import LinkHandler
 from twinbus.transport.shared_connection import SharedConnection
@@ -49,11 +49,9 @@ class UpstreamConnections:
         *,
         attempt_s: float,
         after_events: Callable[[], None],
-        clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`after_events` is called when something was passed on to applications; `clock` is for idle time-outs."""
+        """`after_events` is called when something was passed on to applications."""
         self._dial = dial
-        self._clock = clock
         self._attempt_s = attempt_s
         self._after_events = after_events
         self._connections: dict[int, _ApplicationConnection] = {}
@@ -193,7 +191,7 @@ class UpstreamConnections:
     def _of(self, connection: int) -> _ApplicationConnection:
         found = self._connections.get(connection)
         if found is None:
-            found = _ApplicationConnection(self._dial, self._attempt_s, self._after_events, self._clock)
+            found = _ApplicationConnection(self._dial, self._attempt_s, self._after_events)
             self._connections[connection] = found
             found.read(connection not in self._paused)
         return found
@@ -218,13 +216,11 @@ class _Work(NamedTuple):
 class _ApplicationConnection:
     """What one connection of an application has at the primary."""
 
-    def __init__(
-        self, dial: Dial, attempt_s: float, after_events: Callable[[], None], clock: Callable[[], int]
-    ) -> None:
+    def __init__(self, dial: Dial, attempt_s: float, after_events: Callable[[], None]) -> None:
         self._attempt_s = attempt_s
         self._after_events = after_events
         self._shared = SharedConnection(
-            lambda: NamespaceConnection(dial, attempt_s=attempt_s, clock=clock, after_events=after_events)
+            lambda: NamespaceConnection(dial, attempt_s=attempt_s, after_events=after_events)
         )
         self._tasks: dict[asyncio.Task[None], _Work] = {}
         self._task_bytes = 0

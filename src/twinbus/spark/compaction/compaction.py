@@ -119,12 +119,12 @@ def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Ma
     # A segment that is named by its process has only records of that.
     owners = {name: process_of(name) for name in manifest.segments}
     beside = [
-        file
+        part
         for name, segment in manifest.segments.items()
-        for file in segment.files
+        for part in segment.files
         if (owner := owners[name]) is None or owner in result.processes
     ]
-    return compact(msgspec.structs.replace(chunk, known=known, beside=beside), store)
+    return compact(msgspec.structs.replace(chunk, known=known, beside=manifest.files_with(beside)), store)
 
 
 def _add(manifest: Manifest, result: ChunkResult) -> None:
@@ -149,4 +149,4 @@ def _remove_uncounted(store: Folder, manifest: Manifest) -> None:
     if missing:
         raise StoreError(f"{store.where(missing[0])} is gone: remove {store.url} and compact the ledger again")
     store.delete_drafts(manifests.STEPS)
-    store.delete(sorted(there - counted))
+    store.delete(sorted(there - counted - set(manifest.replaced)))

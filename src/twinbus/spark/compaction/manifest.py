@@ -13,7 +13,7 @@ from twinbus.ledger.reading.process_end import ProcessEnd
 from twinbus.spark.compaction.primaries import unique_names
 from twinbus.storage import Folder, Lease
 
-VERSION = 1
+VERSION = 2
 NAME, LOCK, STEPS = "manifest.json", "lock", "steps"
 GAPS_KEPT_MAX = 1000
 
@@ -200,7 +200,7 @@ class Segment(msgspec.Struct):
     lines: int = 0
     steps: int = 0
     files: list[str] = []
-    """Its Parquet files, below the store."""
+    """The Parquet files that were made of it, below the store; some are merged with others now."""
 
 
 class Manifest(msgspec.Struct):
@@ -210,10 +210,25 @@ class Manifest(msgspec.Struct):
     segments: dict[str, Segment] = {}
     processes: dict[str, Process] = {}
     troubles: list[SkippedLines] = []
+    merged: dict[str, list[str]] = {}
+    """Files that were made of several, below the store, and what these were called."""
+    replaced: dict[str, int] = {}
+    """Files that were merged and may still be there, and when that was: others may be reading them."""
+
+    @property
+    def parts(self) -> list[str]:
+        """What was made of all segments, by the names that it had before it was merged: they do not change."""
+        return [part for segment in self.segments.values() for part in segment.files]
 
     @property
     def files(self) -> list[str]:
-        return [file for segment in self.segments.values() for file in segment.files]
+        """The Parquet files that count, below the store."""
+        return self.files_with(self.parts)
+
+    def files_with(self, parts: Iterable[str]) -> list[str]:
+        """The files in which these parts are now."""
+        now_in = {part: file for file, merged in self.merged.items() for part in merged}
+        return list(dict.fromkeys(now_in.get(part, part) for part in parts))
 
     @property
     def steps(self) -> int:

@@ -119,7 +119,7 @@ class StepFiles:
         self.steps += steps.num_rows
         # A time beyond all calendars gets the nearest day that one has.
         day = np.clip(steps["at_ms"].to_numpy() // DAY_MS, FIRST_DAY, LAST_DAY)
-        with _write_errors(self._store):
+        with write_errors(self._store):
             for each in np.unique(day):
                 part = steps if (day == each).all() else steps.filter(pa.array(day == each))
                 self._writer_of(int(each)).write_table(part)
@@ -133,7 +133,7 @@ class StepFiles:
 
     def close(self) -> list[str]:
         """The names of the files, below the store; durable when this returns."""
-        with _write_errors(self._store), self._drafts:
+        with write_errors(self._store), self._drafts:
             for _, writer in self._open.values():
                 writer.close()
         return [name for name, _ in self._open.values()]
@@ -153,7 +153,7 @@ def file_name(segment: str, start: int) -> str:
 
 
 @contextmanager
-def _write_errors(store: Folder) -> Iterator[None]:
+def write_errors(store: Folder) -> Iterator[None]:
     try:
         yield
     except OSError as error:

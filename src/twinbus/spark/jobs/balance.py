@@ -56,7 +56,7 @@ class Balance(msgspec.Struct):
 
     version: int = VERSION
     folded: list[str] = []
-    """The step files that are merged into it, below the store."""
+    """The step files that are merged into it, by the names of their parts (`Manifest.parts`)."""
     steps: int = 0
     tables: dict[str, list[str]] = {}
     """Parquet files of each table, below the store."""
@@ -124,17 +124,18 @@ def _why_unfit(balance: Balance, store: Folder, manifest: Manifest) -> str:
     Names prove nothing: a ledger that is compacted again, because its manifest was removed, has files of the same names
     with more in them. Numbers do: the steps that are not in the balance must be in the files that are not.
     """
-    folded, files = set(balance.folded), set(manifest.files)
+    folded, parts = set(balance.folded), set(manifest.parts)
     if not balance.all_files <= set(stored_files(store)):
         return "some of its files are gone"
-    if not folded <= files or manifest.steps - balance.steps != _rows(store, files - folded):
+    new = manifest.files_with(parts - folded)
+    if not folded <= parts or manifest.steps - balance.steps != _rows(store, new):
         return "the ledger was compacted anew"
     if balance.homes != sorted(called := primary_names(manifest.processes.values())):
         return f"the primary's name is {' or '.join(sorted(called)) or 'unknown'} now"
     return ""
 
 
-def _rows(store: Folder, files: set[str]) -> int | None:
+def _rows(store: Folder, files: list[str]) -> int | None:
     """How many rows files have; None if one cannot be read: that surfaces when it is read."""
     try:
         return sum(rows_in(store, files).values())
@@ -209,6 +210,18 @@ def remove_uncounted(store: Folder, balance: Balance, now_ms: int) -> list[str]:
         return gone
 
 
+def remove_merged(store: Folder, manifest: Manifest, now_ms: int) -> list[str]:
+    """Remove step files that were merged, and return their names; later if another process may be reading them."""
+    with _without_readers(store) as are_there_none:
+        if not are_there_none:
+            return []
+        gone = [name for name, at_ms in manifest.replaced.items() if store.is_local or at_ms + KEPT_MS <= now_ms]
+        store.delete(gone)
+        for name in gone:
+            del manifest.replaced[name]
+        return gone
+
+
 def _is_of_a_run(name: str) -> bool:
     """Whether it is in a folder that is called by the number of a run."""
     return name.split("/")[1].isdigit()
@@ -237,7 +250,7 @@ def settings_for_ledger(ledger: Location, store: Location | None, *, uses_balanc
     """
     kept = store_of(ledger, store)
     manifest = manifests.load(kept)
-    is_merged = uses_balance and set(manifest.files) <= set(load(kept, manifest).folded)
+    is_merged = uses_balance and set(manifest.parts) <= set(load(kept, manifest).folded)
     is_quick = unread_bytes(ledger, store) <= LITTLE_BYTES and (is_merged or manifest.steps <= QUICK_STEPS)
     return QUICK_START if is_quick else {}
 

@@ -15,14 +15,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.compaction.step_merging import find_merges, note_merges
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
+from twinbus.spark.jobs.compaction import merge_on
 from twinbus.spark.jobs.merge import MergeRun, merge_new_steps
 from twinbus.spark.jobs.open_tables import publish_tables
 from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.jobs.tables import read_table
-from twinbus.spark.session import restore_active_session, session_for
+from twinbus.spark.session import is_little, restore_active_session, session_for
 from twinbus.spark.transforms.given_rows import frame_of
 from twinbus.storage import Lease
 
@@ -129,7 +131,7 @@ def open_balance(
             until_read.enter_context(balances.lock_for_reading(store))
             rows = sum(rows_in(store, [file for name in QUERIED for file in balance.files(name)]).values())
         session = session_for(spark, rows)
-        yield BalanceFrames(session, session is not spark, current, balance)
+        yield BalanceFrames(session, session is not spark and is_little(rows), current, balance)
 
 
 def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: Callable[[str], None]) -> Balance:
@@ -139,7 +141,7 @@ def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: 
         note(f"what earlier reports found is made again because {balance.made_again}")
     number = balances.new_run(store)
     gone = balances.remove_uncounted(store, balance, now_ms)
-    if not set(manifest.files) <= set(balance.folded):
+    if not set(manifest.parts) <= set(balance.folded):
         before, balance = balance, merge_new_steps(MergeRun(spark, compacted, balance, number))
         replaced = dict.fromkeys(before.all_files - balance.all_files, now_ms)
         kept = {file: at_ms for file, at_ms in before.replaced.items() if at_ms + balances.KEPT_MS > now_ms}
@@ -148,8 +150,29 @@ def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: 
         balances.save(store, balance)
         publish_tables(store, manifest, balance)
         gone += balances.remove_uncounted(store, balance, now_ms)
+    gone += _merge_step_files(spark, compacted, balance, lease)
     spark_files(spark, store).forget(gone)
     return balance
+
+
+def _merge_step_files(spark: SparkSession, compacted: CompactedLedger, balance: Balance, lease: Lease) -> list[str]:
+    """Merge small step files, now that the balance has all of them; the names of files that are gone for it.
+
+    The merged ones count from the moment that the manifest is replaced. Those that they were made of go after that.
+    """
+    store, manifest, now_ms = compacted.store, compacted.manifest, compacted.read_ms
+    merges = find_merges(store, manifest)
+    if merges:
+        publish_tables(store, manifest, balance)  # so that the next version has no rows that this one has not
+        merge_on(spark)(merges, store)
+        note_merges(manifest, merges, now_ms)
+        lease.check()
+        manifests.save(store, manifest)
+        publish_tables(store, manifest, balance, is_rearranged=True)
+    gone = balances.remove_merged(store, manifest, now_ms)
+    if gone:
+        manifests.save(store, manifest)
+    return gone
 
 
 def collect_rows(frame: DataFrame) -> list[dict[str, Any]]:

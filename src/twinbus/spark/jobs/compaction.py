@@ -1,8 +1,10 @@
-"""Compaction on Spark: each task reads a chunk and writes its Parquet files; only a summary comes back."""
+"""Compaction on Spark: each task reads a chunk and writes its Parquet files, or merges some of these; only a summary
+comes back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +14,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, rea
 from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.reading_processes import whereabouts
+from twinbus.spark.compaction.step_merging import FileMerge, merge_files
 from twinbus.spark.compaction.steps import STEP_DDL
 from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.session import is_connect
@@ -38,23 +41,51 @@ def on(spark: SparkSession) -> ReadChunks:
 
 
 def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Folder) -> Iterator[ChunkResult]:
-    asked = [(msgspec.json.encode(chunk),) for chunk in sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)]
+    asked = [msgspec.json.encode(chunk) for chunk in sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)]
     into = whereabouts(store)
 
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+    def read(asked_for: bytes) -> bytes:
+        return msgspec.json.encode(compact(msgspec.json.decode(asked_for, type=Chunk), open_folder(into)))
+
+    for answer in _on_executors(spark, asked, read):
+        yield msgspec.json.decode(answer, type=ChunkResult)
+
+
+def merge_on(spark: SparkSession) -> Callable[[list[FileMerge], Folder], None]:
+    """Merges step files on the executors, each a task; a few bytes here."""
+
+    def merge(merges: list[FileMerge], store: Folder) -> None:
+        if sum(each.bytes for each in merges) <= LITTLE_BYTES:
+            for each in merges:
+                merge_files(each, store)
+            return
+        into = whereabouts(store)
+
+        def merge_one(asked_for: bytes) -> bytes:
+            merge_files(msgspec.json.decode(asked_for, type=FileMerge), open_folder(into))
+            return b""
+
+        _on_executors(spark, [msgspec.json.encode(each) for each in merges], merge_one)
+
+    return merge
+
+
+def _on_executors(spark: SparkSession, asked: list[bytes], answer: Callable[[bytes], bytes]) -> list[bytes]:
+    """The answers, each made by a task of its own."""
+
+    def answers(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
 
         for batch in batches:
-            for asked_for in batch.column(0).to_pylist():
-                done = compact(msgspec.json.decode(asked_for, type=Chunk), open_folder(into))
-                yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
+            for each in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict({"answer": [answer(each)]})
 
+    rows = [(each,) for each in asked]
     if is_connect(spark):  # it has no context to make partitions with
-        frame = spark.createDataFrame(asked, "chunk BINARY").repartition(len(asked))
+        frame = spark.createDataFrame(rows, "asked BINARY").repartition(len(rows))
     else:
-        frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
-    for row in frame.mapInArrow(read, "read BINARY").collect():
-        yield msgspec.json.decode(bytes(row["read"]), type=ChunkResult)
+        frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), "asked BINARY")
+    return [bytes(row["answer"]) for row in frame.mapInArrow(answers, "answer BINARY").collect()]
 
 
 def steps_in(spark: SparkSession, compacted: CompactedLedger) -> DataFrame:

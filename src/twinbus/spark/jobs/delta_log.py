@@ -82,9 +82,17 @@ def schema_of(ddl: str) -> str:
 
 
 def publish(
-    folder: Folder, name: str, schema: str, files: Mapping[str, DeltaFile], partitioned_by: tuple[str, ...] = ()
+    folder: Folder,
+    name: str,
+    schema: str,
+    files: Mapping[str, DeltaFile],
+    partitioned_by: tuple[str, ...] = (),
+    *,
+    is_rearranged: bool = False,
 ) -> int:
     """The version of the table in which just these files count. Names are relative to the folder.
+
+    If it is only rearranged, the files have the same rows as those before, and who follows the table reads none again.
 
     Raises `StoreError` if the log cannot be written, or if another engine writes to the table.
     """
@@ -105,10 +113,14 @@ def publish(
         }
         actions.append({"metaData": metadata})
     gone = sorted(set(before.adds) - set(wanted))
-    actions += [{"remove": {"path": path, "deletionTimestamp": now_ms, "dataChange": True}} for path in gone]
+    actions += [
+        {"remove": {"path": path, "deletionTimestamp": now_ms, "dataChange": not is_rearranged}} for path in gone
+    ]
     adds = {path: _add(path, file) for path, file in wanted.items()}
     actions += [
-        {"add": adds[path]} for path in sorted(adds) if before.adds.get(path, {}).get("size") != adds[path]["size"]
+        {"add": adds[path] | {"dataChange": not is_rearranged}}
+        for path in sorted(adds)
+        if before.adds.get(path, {}).get("size") != adds[path]["size"]
     ]
     if not actions:
         return before.version

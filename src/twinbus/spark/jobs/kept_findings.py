@@ -57,7 +57,7 @@ def _digest(compacted: CompactedLedger, prices: Prices, horizon_min: int) -> str
     except (StoreError, KeyError):
         return ""
     of = (
-        compacted.manifest,
+        msgspec.structs.replace(compacted.manifest, replaced={}),
         files,
         sorted(compacted.running),
         compacted.expected,

@@ -104,7 +104,8 @@ class MergeRun:
 
     def steps(self) -> DataFrame:
         """The new steps, with the namespace before entities that are not the primary's."""
-        files = sorted(set(self.compacted.manifest.files) - set(self.before.folded))
+        manifest = self.compacted.manifest
+        files = manifest.files_with(sorted(set(manifest.parts) - set(self.before.folded)))
         fresh = steps_of_files(session_for(self.spark, self.new), self.store, files)
         return _in_one_piece(with_namespace(fresh, self.primary_names), self.new)
 
@@ -157,7 +158,7 @@ def merge_new_steps(run: MergeRun) -> Balance:
         stretch_files = write_stretches(run, files)
         repaired = write_repaired(run, files, stretch_files)
     after = Balance(
-        folded=run.compacted.manifest.files,
+        folded=run.compacted.manifest.parts,
         homes=sorted(run.primary_names),
         steps=run.compacted.manifest.steps,
         tables={"accounts": files.all, "stretches": stretch_files, "mended": repaired}

@@ -19,10 +19,11 @@ from twinbus.storage import Folder
 _DATE = re.compile(r"date=([^/]+)/")
 
 
-def publish_tables(store: Folder, manifest: Manifest, balance: Balance) -> None:
-    """Let other engines see the steps and accounts that count now."""
+def publish_tables(store: Folder, manifest: Manifest, balance: Balance, *, is_rearranged: bool = False) -> None:
+    """Let other engines see the steps and accounts that count now; if they are only rearranged, as the same rows."""
     steps = schema_of(f"{STEP_DDL}, date DATE")
-    publish(store.below(STEPS), "steps", steps, _known(store, STEPS, manifest.files), ("date",))
+    files = _known(store, STEPS, manifest.files)
+    publish(store.below(STEPS), "steps", steps, files, ("date",), is_rearranged=is_rearranged)
     accounts = schema_of(COLUMNS["accounts"])
     publish(store.below(ACCOUNTS), "accounts", accounts, _known(store, ACCOUNTS, balance.files("accounts")))
 

@@ -12,7 +12,7 @@ from typing import Protocol, assert_never
 from twinbus.amqp.codec.outcomes import Outcome
 from twinbus.amqp.events import TransferArrived
 from twinbus.errors import DecodeError
-from twinbus.pairing.backlog.ordering import Came, key_of, mark_of
+from twinbus.pairing.backlog.ordering import DepartedMessage, key_of, mark_of
 from twinbus.pairing.sending.failure import Failure
 from twinbus.syphon.ledger_events import NO_EVENT_LOG, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions
@@ -36,7 +36,7 @@ class BacklogObserver(Protocol):
     def queue_added(self, index: int) -> None:
         """One more queue is emptied: it is the next in the pump, and has this index among the backlog queues."""
 
-    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+    def left_backlog(self, queue: int, messages: list[DepartedMessage]) -> None:
         """Messages are stored at home, or dead-lettered; those of a key in their order."""
 
     def waits_for(self, queue: int) -> bool:
@@ -80,7 +80,7 @@ class OrderedPump(Pump):
         self._observer = observer
         self._trackers = [SequenceTracker(0) for _ in paths]
         self._empty_checks = [EmptyCheck(options) for _ in paths]
-        self._leaving: list[dict[int, Came]] = [{} for _ in paths]
+        self._leaving: list[dict[int, DepartedMessage]] = [{} for _ in paths]
         """Messages that were dead-lettered, until their queue has answered."""
 
     # --- backlog queues ---
@@ -279,7 +279,7 @@ class OrderedPump(Pump):
         super()._stored(destination, batch)
         if self._observer is None:
             return
-        by_queue: dict[int, list[Came]] = {}
+        by_queue: dict[int, list[DepartedMessage]] = {}
         for held in batch.messages:
             by_queue.setdefault(held.lock_batch.queue.index, []).append(_came(held))
         for index, messages in by_queue.items():
@@ -336,8 +336,8 @@ def _split_by_lock(messages: list[HeldMessage], now_ms: int) -> tuple[list[HeldM
     return ready, stuck
 
 
-def _came(held: HeldMessage) -> Came:
-    return Came(held.aliases.path, held.aliases.session_id, held.position.sequence, held.position.mark)
+def _came(held: HeldMessage) -> DepartedMessage:
+    return DepartedMessage(held.aliases.path, held.aliases.session_id, held.position.sequence, held.position.mark)
 
 
 def _sequence_in(raw: bytes) -> int:

@@ -58,8 +58,7 @@ class PaceChange:
             problems.append("the name of an entity must not be empty")
         if self.entities == frozenset():
             problems.append("entities must name one or more, or be None for all")
-        if problems:
-            raise OptionsError("; ".join(problems))
+        OptionsError.raise_for(problems)
 
 
 class Pace:

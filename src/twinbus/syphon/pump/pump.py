@@ -94,7 +94,6 @@ class Pump(BatchSender):
         self.event_log.record_received(index)
         queue.update_mean_size(size, len(transfers))
         counts.received += len(transfers)
-        counts.received_bytes += size
         gap_ms = queue.clock_gap_ms
         if gap_ms is not None and abs(gap_ms) > CLOCK_GAP_MS_MAX:
             text = f"locks end {gap_ms / 1000:+.0f} s from where they should: the clocks, or the lock duration, differ"

@@ -69,14 +69,14 @@ class LockedReader(LinkHandler):
         flush()
         try:
             async with asyncio.timeout(wait_s):
-                said = (await answer).outcome
+                settled_as = (await answer).outcome
         except TimeoutError:
             raise ConnectionFailed(no_answer("the queue did not answer in time", in_doubt=True)) from None
         finally:
             del self._answers[delivery_id]
         # A dead-lettering is confirmed by a rejection without an error.
-        if isinstance(said, Rejected) and (said.error is not None or not isinstance(outcome, Rejected)):
-            raise ConnectionFailed(failure_of_outcome(said))
+        if isinstance(settled_as, Rejected) and (settled_as.error is not None or not isinstance(outcome, Rejected)):
+            raise ConnectionFailed(failure_of_outcome(settled_as))
 
     def on_disposition(self, event: DispositionArrived) -> None:
         for delivery_id, _ in event.deliveries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -139,3 +139,29 @@ def read_response(payload: bytes) -> Response:
 def renew_locks_body(tokens: Iterable[bytes]) -> dict[str, Value]:
     """A delivery tag has the bytes of its lock token in .NET's order, a request has them in AMQP's."""
     return {"lock-tokens": Array([uuid.UUID(bytes_le=token) for token in tokens], _UUID_CODE)}
+
+
+class RequestLinks:
+    """The request links of one connection: one for each address, shared by all its requests.
+
+    A namespace allows few links to a peer that has put no token yet.
+    """
+
+    def __init__(self, open_link: Callable[[str], Awaitable[RequestLink]]) -> None:
+        self._open_link = open_link
+        self._links: dict[str, RequestLink] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        """By address, held while its link is opened."""
+
+    async def find(self, address: str) -> RequestLink:
+        """The open link to an address; opened if there is none."""
+        lock = self._locks.setdefault(address, asyncio.Lock())
+        try:
+            async with lock:
+                link = self._links.get(address)
+                if link is None or not link.is_open:
+                    link = self._links[address] = await self._open_link(address)
+            return link
+        finally:
+            if not lock.locked():  # names can be invented without end
+                self._locks.pop(address, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import Event
+from twinbus.earliest_timer import EarliestTimer
 
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 
@@ -25,10 +26,9 @@ class AmqpStream(asyncio.Protocol):
         self._on_events = on_events
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(self._tick)
         self._is_reading = True
-        self.heard_ms = 0
+        self.received_ms = 0
         """When the peer last sent anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,7 +40,7 @@ class AmqpStream(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        self.heard_ms = now_ms = self._clock()
+        self.received_ms = now_ms = self._clock()
         events = self._connection.receive(data, now_ms)
         if events:
             self._on_events(events)
@@ -56,8 +56,7 @@ class AmqpStream(asyncio.Protocol):
         self._on_events([])
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._transport = None
         self._on_lost(error)
 
@@ -93,20 +92,12 @@ class AmqpStream(asyncio.Protocol):
             self._transport.abort()
 
     def _set_timer(self) -> None:
-        """Tick when the engine wants it. A timer that fires too early is kept, one that fires too late is replaced."""
+        """Tick when the engine wants it."""
         at_ms = self._connection.next_tick_ms()
-        if at_ms is None or self._transport is None:
-            return
-        if self._timer is not None:
-            if self._timer_ms <= at_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = at_ms
-        delay_s = max(0, at_ms - self._clock()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._tick)
+        if at_ms is not None and self._transport is not None:
+            self._timer.set(at_ms, max(0, at_ms - self._clock()) / 1000 + 0.001)
 
     def _tick(self) -> None:
-        self._timer = None
         events = self._connection.tick(self._clock(), is_reading=self._is_reading)
         if events:
             self._on_events(events)

@@ -172,7 +172,7 @@ def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back(spac
     space.begin()
     space.pass_time(10 * TRANSACTION_MS)
     space.send_in("m")
-    space.pass_time(TRANSACTION_MS - 1)
+    space.pass_time(2 * 60 * SECOND_MS - 1)
     space.send_in("n")
     space.take()
     space.pass_time(1)

@@ -186,8 +186,8 @@ def _eager(client: Any, is_ready: Callable[[], bool], heard: Heard | None) -> Ca
     """Reads frames as they come: the SDK sleeps 50 ms after each, which makes half a second until a link is open."""
 
     def is_ready_soon() -> bool:
-        _hear_open(client, heard)
-        _hear_refusal(client)
+        _watch_open(client, heard)
+        _watch_refusal(client)
         return any(is_ready() for _ in range(FRAMES_AT_ONCE))
 
     return is_ready_soon
@@ -197,8 +197,8 @@ def _eager_async(
     client: Any, is_ready: Callable[[], Awaitable[bool]], heard: Heard | None
 ) -> Callable[[], Awaitable[bool]]:
     async def is_ready_soon() -> bool:
-        _hear_open(client, heard)
-        _hear_refusal(client)
+        _watch_open(client, heard)
+        _watch_refusal(client)
         for _ in range(FRAMES_AT_ONCE):
             if await is_ready():
                 return True
@@ -207,7 +207,7 @@ def _eager_async(
     return is_ready_soon
 
 
-def _hear_open(client: Any, heard: Heard | None) -> None:
+def _watch_open(client: Any, heard: Heard | None) -> None:
     """Read the peer's open frame when it comes; the SDK keeps nothing of what is offered in it.
 
     For both kinds of the SDK: what the one returns, and the other awaits, is passed on.
@@ -224,7 +224,7 @@ def _hear_open(client: Any, heard: Heard | None) -> None:
     connection._incoming_open = read_and_go_on
 
 
-def _hear_refusal(client: Any) -> None:
+def _watch_refusal(client: Any) -> None:
     """Keep the status with which a token was refused: the SDK drops it if a condition comes along.
 
     The service refuses a token for an entity that is not there with 404 and a condition, and without the status that

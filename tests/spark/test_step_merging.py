@@ -1,0 +1,176 @@
+"""Small step files become larger ones, and no report says anything else for it, wherever the store is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from object_store import new_place, s3, s3_environment  # noqa: F401  fixtures
+from scripted_ledger import make_scenario
+
+from twinbus.cost.prices import Prices
+from twinbus.spark.compaction import manifest as manifests
+from twinbus.spark.compaction import step_merging
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.manifest import STEPS
+from twinbus.spark.jobs import balance as balances
+from twinbus.storage import Folder, open_folder
+from twinbus.storage.local_folder import LocalFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TURNS, MANY = 4, 5
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_merging, "MANY", MANY)
+
+
+def written_in_turns(ledger: Path) -> Iterator[int]:
+    """A scenario, in a segment of each process for each turn."""
+    scripts = make_scenario(8, 300, misfortunes=1).scripts.values()
+    ledger.mkdir()
+    for turn in range(TURNS):
+        for script in scripts:
+            lines = script.lines()
+            part = lines[turn * len(lines) // TURNS : (turn + 1) * len(lines) // TURNS]
+            if part:
+                name = f"20250309T0{turn}0000Z-{script.process}-{turn + 1:06}.jsonl"
+                (ledger / name).write_bytes(b"".join(part))
+        yield turn
+
+
+def report(spark: SparkSession, ledger: Path, store: str | None = None) -> tuple[CompactedLedger, Any]:
+    from twinbus.spark.jobs.analysis import analyse
+
+    compacted = compact_ledger(read_in_process, ledger, store)
+    found = analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None).as_dict()
+    return compacted, {name: value for name, value in found.items() if name != "made_at"}
+
+
+def step_files(store: Folder) -> set[str]:
+    return {each.name for each in store.files(STEPS) if each.name.startswith(f"{STEPS}/date=")}
+
+
+def small_days(store: Folder) -> list[int]:
+    """How many files each day has."""
+    days = [name.rpartition("/")[0] for name in manifests.load(store).files]
+    return [days.count(day) for day in set(days)]
+
+
+def test_merged_step_files_have_the_same_rows_and_change_no_report(spark: SparkSession, tmp_path: Path) -> None:
+    for _ in written_in_turns(tmp_path / "ledger"):
+        compacted, found = report(spark, tmp_path / "ledger")
+    store = compacted.store
+    manifest = manifests.load(store)
+    assert manifest.merged
+    assert max(small_days(store)) < MANY
+    assert len(manifest.parts) > len(manifest.files)
+    assert step_files(store) == set(manifest.files), "those that were merged are gone"
+    assert report(spark, tmp_path / "ledger", str(tmp_path / "again"))[1] == found
+    table = pa.table(deltalake.DeltaTable(str(store.path() / STEPS)).to_pyarrow_table())
+    assert table.num_rows == manifest.steps
+
+
+def test_a_balance_that_is_made_again_reads_the_merged_files(spark: SparkSession, tmp_path: Path) -> None:
+    for _ in written_in_turns(tmp_path / "ledger"):
+        compacted, found = report(spark, tmp_path / "ledger")
+    assert manifests.load(compacted.store).merged
+    (compacted.store.path() / balances.FOLDER / balances.NAME).unlink()
+    assert report(spark, tmp_path / "ledger")[1] == found
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.mark.parametrize("moment", ["before the manifest", "after the manifest", "before the old files go"])
+def test_a_crash_while_merging_loses_nothing_and_the_next_report_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    put, turns = LocalFolder.put, written_in_turns(tmp_path / "ledger")
+    next(turns)
+    monkeypatch.setattr(step_merging, "MANY", 1_000)
+    report(spark, tmp_path / "ledger")
+    monkeypatch.setattr(step_merging, "MANY", MANY)
+    next(turns)
+
+    def put_and_die(self: LocalFolder, name: str, data: bytes, *, private: bool = False) -> None:
+        merges = name == manifests.NAME and b'"merged":{"steps' in data
+        if merges and moment == "before the manifest":
+            raise Killed
+        put(self, name, data, private=private)
+        if merges and moment == "after the manifest":
+            raise Killed
+
+    def die(*_: object) -> list[str]:
+        raise Killed
+
+    with monkeypatch.context() as crash:
+        crash.setattr(LocalFolder, "put", put_and_die)
+        if moment == "before the old files go":
+            crash.setattr(balances, "remove_merged", die)
+        with pytest.raises(Killed):
+            report(spark, tmp_path / "ledger")
+    for _ in turns:
+        compacted, found = report(spark, tmp_path / "ledger")
+    manifest = manifests.load(compacted.store)
+    assert step_files(compacted.store) == set(manifest.files)
+    assert max(small_days(compacted.store)) < MANY
+    assert report(spark, tmp_path / "ledger", str(tmp_path / "again"))[1] == found
+
+
+def test_files_that_another_report_reads_stay_until_it_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+    ledger, turns = tmp_path / "ledger", written_in_turns(tmp_path / "ledger")
+    next(turns), next(turns)
+    compacted = compact_ledger(read_in_process, ledger)
+    before = set(compacted.manifest.files)
+    with balances.lock_for_reading(compacted.store):
+        report(spark, ledger)
+        assert manifests.load(compacted.store).merged
+        next(turns)
+        report(spark, ledger)
+        assert before <= step_files(compacted.store)
+    next(turns)
+    report(spark, ledger)
+    assert step_files(compacted.store) == set(manifests.load(compacted.store).files)
+
+
+@pytest.mark.usefixtures("s3")
+def test_at_a_url_merged_files_stay_for_an_hour(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_place("s3", tmp_path)
+    for _ in written_in_turns(tmp_path / "ledger"):
+        _, found = report(spark, tmp_path / "ledger", url)
+    store = open_folder(url)
+    manifest = manifests.load(store)
+    assert manifest.replaced
+    assert step_files(store) == {*manifest.files, *manifest.replaced}
+    monkeypatch.setattr(balances, "KEPT_MS", 0)
+    assert report(spark, tmp_path / "ledger", url)[1] == found
+    assert step_files(store) == set(manifests.load(store).files)
+
+
+def test_one_run_merges_a_bounded_amount_and_each_file_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(written_in_turns(tmp_path / "ledger"))
+    compacted = compact_ledger(read_in_process, tmp_path / "ledger")
+    store, manifest = compacted.store, compacted.manifest
+    sizes = {each.name: each.bytes for each in store.files(STEPS)}
+    monkeypatch.setattr(step_merging, "MERGED_BYTES", 2 * max(sizes.values()))
+    merges = step_merging.find_merges(store, manifest)
+    assert all(len(merge.files) > 1 for merge in merges)
+    names = [name for merge in merges for name in merge.files]
+    assert len(names) == len(set(names)) > MANY
+    monkeypatch.setattr(step_merging, "BYTES_PER_RUN", merges[0].bytes)
+    assert step_merging.find_merges(store, manifest) == merges[:1]
+    monkeypatch.setattr(step_merging, "SMALL_BYTES", 1)
+    assert step_merging.find_merges(store, manifest) == []
