@@ -162,6 +162,31 @@ def test_what_is_not_replaced_gets_old_before_the_eyes(browser: Browser, console
     page.context.close()
 
 
+@pytest.mark.parametrize(
+    ("waiting", "at_least", "spooled", "word"),
+    [(0, 0, None, "Nothing"), (None, 0, None, "Not known"), (None, 7, None, "7+ messages"), (0, 0, 3, "3 messages")],
+)
+def test_nothing_waits_only_if_that_is_known_of_backlog_and_spools(
+    browser: Browser, console: Crowd, waiting: int | None, at_least: int, spooled: int | None, word: str
+) -> None:
+    facts = {"waiting": waiting, "waiting_at_least": at_least, "doubt": None, "quarantined": 0}
+    console.put("backlog", every_section("x")["backlog"] | facts)
+    console.put("processes", {"1": {**process(1), "spooled": spooled}})
+    page = entered(browser, console)
+    expect(page.locator("#answer-waiting .big")).to_have_text(word)
+    page.context.close()
+
+
+def test_a_source_that_was_never_seen_hides_no_other_that_is_too_old(browser: Browser, console: Crowd) -> None:
+    never = {"at": None, "stale_at": None, "problem": "the key may not listen"}
+    console.put("sources", {"the pair": source(time.time(), 600.0), "the board": never})
+    page = entered(browser, console)
+    expect(page.locator("#entities .as-of")).to_have_text("not seen yet: the key may not listen")
+    console.put("sources", {"the pair": source(time.time() - 40, FRESH_S), "the board": never})
+    expect(page.locator("#entities .as-of")).to_contain_text("▲ As of")
+    page.context.close()
+
+
 def test_nothing_is_wider_than_a_phone(browser: Browser, console: Crowd) -> None:
     page = entered(browser, console, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -89,6 +89,15 @@ def test_other_settings_and_more_queues_are_reported(spaces: NamespacePair) -> N
     assert judge(seen, BACKLOG_ONLY).health is Health.HEALTHY, "they are accepted as they are"
 
 
+def test_a_look_keeps_the_one_before_and_none_before_that(spaces: NamespacePair) -> None:
+    first = look(spaces)
+    second = look(spaces, earlier=first)
+    third = look(spaces, earlier=second)
+    assert second.earlier == first
+    assert third.earlier is not None
+    assert third.earlier.earlier is None, "whoever watches looks for days"
+
+
 @pytest.mark.parametrize("rule", [None, "syphon"])
 def test_what_lies_beyond_the_count_is_counted_and_shown(spaces: NamespacePair, rule: str | None) -> None:
     for index in (2, 57):

@@ -96,6 +96,8 @@ def entity(name: str, state: str = "healthy", reason: str = "") -> dict[str, Any
         "waiting": 0,
         "waiting_at_least": 0,
         **counts,
+        "cannot_receive": 0,
+        "cannot_manage": 0,
         "who": [{"process": "client 7 on web-1", "state": state}],
         "next_ping": None,
     }

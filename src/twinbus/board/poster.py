@@ -143,8 +143,8 @@ class BoardPoster:
             there_ms=None if self._findings is None else self._findings.there_ms(self._clock()),
         )
         body = encode_report(report)
-        message = encode_post(report, body, "" if self._findings is None else self._findings.sign(body))
-        left_at = self._clock()
+        signature = "" if self._findings is None else self._findings.sign(body, self._clock())
+        message = encode_post(report, body, signature)
         try:
             connection = await self._shared.get()
             if self._sender is None or self._sender[0] is not connection:
@@ -154,8 +154,6 @@ class BoardPoster:
             self._schedule.failed(self._clock())
             self._set_trouble(str(error.failure))
             return
-        if self._findings is not None:
-            self._findings.posted(left_at)
         self._counts.posted(self.path, len(message))
         self._schedule.posted(self._clock(), report.essence, is_calm=is_calm, chance=self._chance())
         self._set_trouble(None)

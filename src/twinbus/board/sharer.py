@@ -18,7 +18,7 @@ from twinbus.transport.shared_connection import SharedConnection
 CHECK_S = 0.5
 """How often it is checked whether anything is suspect, which costs nothing."""
 RETRY_S = 10.0
-"""After a look that failed."""
+"""After a look that failed, or was for the time alone."""
 SHARER_NAME = "board-sharer"
 
 
@@ -62,7 +62,7 @@ class BoardSharer:
             confirmed = self._findings.confirmed(self._clock())
             if confirmed and self._is_suspect():
                 self._on_confirmed(confirmed)
-            await asyncio.sleep(LOOK_EVERY_S - CHECK_S)
+            await asyncio.sleep((LOOK_EVERY_S if self._is_suspect() else RETRY_S) - CHECK_S)
 
     async def close(self) -> None:
         await self._shared.close()
@@ -71,15 +71,14 @@ class BoardSharer:
         """Whether the board could be read."""
         if self._clock() - self._looked_at > FRESH_S:
             self._next_sequence = None  # what came since would take long, and is old
-        left_at = self._findings.left_at
         try:
             async with asyncio.timeout(6 * self._attempt_s):
                 connection = await self._shared.get()
                 found = await run_look(connection, self._path, look(self._next_sequence, life_s=FRESH_S))
         except (ConnectionFailed, DecodeError, TimeoutError):
             return False
-        self._findings.add(found, self._clock(), left_at)
+        has_own = self._findings.add(found, self._clock())
         self._next_sequence, self._looked_at = found.next_sequence, self._clock()
-        if self._findings.knows_time:
+        if has_own:
             self._timed_at = self._looked_at
         return True

@@ -6,15 +6,15 @@ What an unsigned report says is for people. Here a report counts if all of this 
 * Its host has said in it how late it was at the secondary, and the secondary has stored it soon after: so a copy of it
   that somebody posts later does not count.
 * It is younger than `FRESH_S` at most, by the secondary's clock, of which we know two bounds. A mark that we have seen
-  was made before: so late it is there at least. And a mark that was made after our own report had left says how late it
-  is there at most.
+  was made before: so late it is there at least. And the mark of our own report, which was made after that had left,
+  says how late it is there at most.
 * Its number is higher than all that we have seen of its instance.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from twinbus.board.look import BoardLook, PostedReport
@@ -27,6 +27,8 @@ REPLAY_S = 30.0
 """Between the time that a host says in a report and the one at which the secondary stored it."""
 INSTANCES_MAX = 1_000
 """Of all hosts together. Each has an even share, so that a host whose key is lost pushes out only its own."""
+OWN_MAX = 8
+"""Of our own reports, those that may still be seen."""
 LOOK_EVERY_S = 3.0
 """While an entity is suspect."""
 TIME_GOOD_S = 1_800.0
@@ -58,8 +60,8 @@ class SharedFindings:
         self._ahead_min_s: float | None = None
         self._ahead_max_s: float | None = None
         """How far the secondary's clock is ahead of ours, at least and at most."""
-        self.left_at: float | None = None
-        """When our latest report left that is stored."""
+        self._left: dict[str, float] = {}
+        """By signature, when our own reports left that were not seen yet: the latest ones."""
         self._latest: dict[str, dict[str, _Signed]] = {each: {} for each in keys if each != host}
         """By host and instance."""
         self._share_max = max(1, INSTANCES_MAX // max(1, len(self._latest)))
@@ -73,27 +75,37 @@ class SharedFindings:
         """How late it is at the secondary at least, for our own report; None: nobody knows yet."""
         return None if self._ahead_min_s is None else int((at + self._ahead_min_s) * 1000)
 
-    def posted(self, left_at: float) -> None:
-        """Our report, which left then, is stored."""
-        self.left_at = left_at
+    def sign(self, body: bytes, at: float) -> str:
+        """The signature of our own report, which leaves at that time or later."""
+        signature = sign(self._keys[self._host], self._path, body)
+        self._left[signature] = at
+        while len(self._left) > OWN_MAX:
+            del self._left[next(iter(self._left))]
+        return signature
 
-    def sign(self, body: bytes) -> str:
-        return sign(self._keys[self._host], self._path, body)
-
-    def add(self, found: BoardLook, at: float, left_at: float | None) -> None:
-        """What a look has found that ended at that time; `left_at`, as it was when the look began."""
+    def add(self, found: BoardLook, at: float) -> bool:
+        """What a look has found that ended at that time; whether our own report was in it."""
+        has_own = self._see_own(found.posts)
         marks = [post.enqueued_ms / 1000 for post in found.posts if post.enqueued_ms is not None]
         if marks:
-            newest_s = max(marks)
-            low = newest_s - at
-            self._ahead_min_s = low if self._ahead_min_s is None else max(self._ahead_min_s, low)
-            if left_at is not None and found.is_all:
-                self._ahead_max_s = newest_s - left_at
+            low, before, most = max(marks) - at, self._ahead_min_s, self._ahead_max_s
+            is_wrong = before is not None and most is not None and before > most  # a clock was set, or has drifted
+            self._ahead_min_s = low if before is None or is_wrong else max(before, low)
         for post in found.posts:
             self._add(post)
         for latest in self._latest.values():
             while len(latest) > self._share_max:
                 del latest[next(iter(latest))]
+        return has_own
+
+    def _see_own(self, posts: Sequence[PostedReport]) -> bool:
+        """What others have stored proves nothing here: a service may show late what it has accepted."""
+        has_own = False
+        for post in posts:
+            left_at = None if post.enqueued_ms is None else self._left.pop(post.signature, None)
+            if left_at is not None and post.enqueued_ms is not None:
+                self._ahead_max_s, has_own = post.enqueued_ms / 1000 - left_at, True
+        return has_own
 
     def confirmed(self, at: float) -> dict[str, tuple[str, ...]]:
         """Entities, in lower case, that a quorum of other hosts has failed over, with these hosts."""

@@ -13,7 +13,9 @@ from twinbus.units import rough_duration
 Facts = Mapping[str, Any]
 HOURS_LOW = 2.0
 """A backlog that is full in less than this needs somebody now."""
-STILL_GONE = ("does not answer", "refuses the key")
+GONE = "does not answer"
+REFUSED = "refuses the key"
+"""That of the console: those of applications may be fine."""
 
 
 def advise(sections: Mapping[str, Facts], now: float) -> dict[str, Any]:
@@ -22,7 +24,11 @@ def advise(sections: Mapping[str, Facts], now: float) -> dict[str, Any]:
     if at is not None and is_stale(at, now):
         text = f"Both namespaces were last looked at {rough_duration(now - at)} ago."
         return {"loss": {"state": "unknown", "text": text}, "home": {"seconds": None, "text": text}, "todo": [_ASK]}
-    return {"loss": _loss(sections), "home": _home(sections), "todo": [*_todo(sections)]}
+    home = _home(sections)
+    machine_at = sections.get("sources", {}).get("this machine", {}).get("at")
+    if home["seconds"] != 0 and is_stale(machine_at, now):
+        home = {"seconds": None, "text": f"The syphons were last looked at {rough_duration(now - machine_at)} ago."}
+    return {"loss": _loss(sections), "home": home, "todo": [*_todo(sections)]}
 
 
 def _state(sections: Mapping[str, Facts], side: str) -> str:
@@ -39,15 +45,19 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
     failing = [row["name"] for row in sections.get("entities", {}).values() if row["state"] == "failing"]
     if "unknown" in (primary, secondary):
         return {"state": "unknown", "text": "The first look is under way."}
-    if primary in STILL_GONE and secondary in STILL_GONE:
-        spooled = sum(row["messages"] for row in sections.get("spools", {}).values())
+    if primary == secondary == GONE:
+        spooled = _spooled(sections)
         kept = f" {spooled:,} messages are safe in spools." if spooled else ""
         return {
             "state": "risk",
             "text": f"Sends fail now, unless applications have a spool: neither side answers.{kept}",
         }
-    if secondary in STILL_GONE:
+    if secondary == GONE:
         return {"state": "risk", "text": "Not now. But there is no detour: if the primary fails too, sends fail."}
+    refusing = [side for side, state in (("primary", primary), ("secondary", secondary)) if state == REFUSED]
+    if refusing:
+        text = f"The key of the console is refused by the {' and the '.join(refusing)}: nothing is known of it."
+        return {"state": "unknown", "text": text}
     if _has_no_queues(sections):
         return {"state": "risk", "text": "Not now. But there are no backlog queues: if the primary fails, sends fail."}
     full_in = backlog.get("full_in")
@@ -78,7 +88,7 @@ def _home(sections: Mapping[str, Facts]) -> dict[str, Any]:
     backlog = sections.get("backlog", {})
     waiting, at_least = backlog.get("waiting"), backlog.get("waiting_at_least")
     if waiting == 0:
-        return {"seconds": 0.0, "text": "Everything is home."}
+        return _home_but(_spooled(sections), backlog.get("quarantined"))
     if not at_least and waiting is None:
         return {"seconds": None, "text": "The backlog cannot be counted."}
     syphons = [*sections.get("syphons", {}).values()]
@@ -103,6 +113,24 @@ def _home(sections: Mapping[str, Facts]) -> dict[str, Any]:
     return {"seconds": None, "word": "Not by itself", "text": "No syphon is running, as far as can be seen."}
 
 
+def _home_but(spooled: int, quarantined: int | None) -> dict[str, Any]:
+    """The backlog is empty. What waits elsewhere is not home."""
+    rest = [f"{spooled:,} in spools"] if spooled else []
+    rest += [f"{quarantined:,} in quarantine"] if quarantined else []
+    if rest:
+        return {"seconds": None, "word": "Not all", "text": f"The backlog is empty; not home: {' and '.join(rest)}."}
+    if quarantined is None:
+        return {"seconds": 0.0, "text": "The backlog is empty. What is in quarantine is not known."}
+    return {"seconds": 0.0, "text": "Everything is home."}
+
+
+def _spooled(sections: Mapping[str, Facts]) -> int:
+    """Messages in spools, at least: those of this machine may report on the board, too."""
+    here: int = sum(row["messages"] for row in sections.get("spools", {}).values())
+    reporting = [row for row in sections.get("processes", {}).values() if row["state"] == "reporting"]
+    return max(here, sum(row.get("spooled") or 0 for row in reporting))
+
+
 # --- what do I do now? ---
 
 
@@ -112,11 +140,13 @@ def _todo(sections: Mapping[str, Facts]) -> Iterator[dict[str, Any]]:
     backlog, faults = sections.get("backlog", {}), sections.get("faults", {})
     for key, row in faults.items():
         yield _step(f"{row['text']}: a fault that somebody has ordered.", action="fault.clear", key=key)
-    if secondary in STILL_GONE:
+    for side in [side for side, state in (("primary", primary), ("secondary", secondary)) if state == REFUSED]:
+        yield _step(f"Give the console a key that the {side} accepts.")
+    if secondary == GONE:
         yield _step("Bring the secondary back: without it there is no detour.")
     if secondary == "answers" and _has_no_queues(sections):
         yield _step("Make the backlog queues.", "twinbus pair")
-    if primary in STILL_GONE:
+    if primary == GONE:
         yield _step("Look at the primary. Sends go to the backlog meanwhile: do not restart senders.")
         yield _step("Tell the owners of consumers: they read the primary only, and wait.")
     full_in = backlog.get("full_in")

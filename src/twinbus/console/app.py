@@ -35,7 +35,7 @@ logger = logging.getLogger("twinbus.console")
 REQUEST_BYTES_MAX = 64 * 1024
 STREAMS_MAX = 50
 STALLED_S = 20.0
-"""A page that takes nothing for so long is hung up on. If it lives, it comes again."""
+"""A page that does not take what is new in this time is hung up on. If it lives, it comes again."""
 UNREAD_BYTES_MAX = 32 * 1024 * 1024
 """Of all pages together: one that is told more meanwhile is hung up on, unless nobody else is told anything."""
 BEAT_S = 3.0

@@ -120,6 +120,8 @@ def _entity(
         "failed_over": 0 if named is None else named.failed_over,
         "suspect": 0 if named is None else named.suspect,
         "healthy": 0 if named is None else named.healthy,
+        "cannot_receive": 0 if named is None else named.cannot_receive,
+        "cannot_manage": 0 if named is None else named.cannot_manage,
         "who": list(who.get(key, ())),
         "next_ping": min(filter(None, [pings.get(key), told]), default=None),
     }
@@ -131,6 +133,8 @@ def _entity_state(asked: EntityReport | None, named: EntityInFleet | None) -> tu
     reasons = [] if asked is None else [ability.why for ability in _failing(asked) if ability.why]
     if named is not None and named.failed_over:
         words.append(Health.FAILED_OVER)
+    if named is not None and (named.cannot_receive or named.cannot_manage):
+        words.append(Health.FAILING)
     if named is not None and not named.is_healthy and named.reason:
         reasons.append(named.reason)
     if asked is None and named is not None and named.is_healthy:
@@ -158,8 +162,10 @@ def _who_says(fleet: Fleet) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for process in fleet.reporting:
         for each in process.report.entities:
-            if each.state.value != "healthy" and len(found.setdefault(each.entity.lower(), [])) < PROCESSES_NAMED:
-                found[each.entity.lower()].append({"process": process_name(process), "state": each.state.value})
+            troubles = [] if each.state.value == "healthy" else [each.state.value]
+            troubles += [f"cannot {what}" for what in each.cannot]
+            if troubles and len(found.setdefault(each.entity.lower(), [])) < PROCESSES_NAMED:
+                found[each.entity.lower()].append({"process": process_name(process), "state": ", ".join(troubles)})
     return found
 
 

@@ -40,7 +40,7 @@ from twinbus.plain_text import on_one_line, without_keys
 from twinbus.syphon.control import RunningSyphon, running_syphons
 from twinbus.syphon.quarantine import Quarantine
 from twinbus.transport.failures import ConnectionFailed
-from twinbus.units import parse_time
+from twinbus.units import parse_time, rough_duration
 
 logger = logging.getLogger("twinbus.console")
 
@@ -95,6 +95,7 @@ class ConsoleWatch:
             ("the board", self._look_at_board, BOARD_S),
             ("this machine", self._look_around, LOCAL_S),
             ("the meters", self._read_meters, METER_S),
+            ("the answers", self._advise, LOCAL_S),
             ("the quarantine", self._look_into_quarantine, QUARANTINE_S),
             ("the plots", self._sample, SAMPLE_S),
             *([] if self._tail is None else [("the ledger", self._read_ledger, LOCAL_S)]),
@@ -153,21 +154,24 @@ class ConsoleWatch:
         seen = await asyncio.to_thread(ask)
         self._seen = seen
         state = self._state
-        state.put("verdict", sections.verdict_rows(self._judge(seen), seen))
         state.put("sides", sections.side_rows(seen))
         state.put("backlog", sections.backlog_facts(seen))
         state.put("queues", sections.queue_rows(seen))
         state.put("unlisted", {"why": seen.entities_unlisted})
-        self._put_entities()
+        self._put_judged()
         return True
 
     def _judge(self, seen: Inspection) -> Judgement:
         """As `twinbus status` does."""
-        judgement = self._spools.judge(judge(seen, EVERYTHING), EVERYTHING)
-        return judgement if self._fleet is None else with_fleet(judgement, self._fleet, EVERYTHING)
+        judgement, fleet = self._spools.judge(judge(seen, EVERYTHING), EVERYTHING), self._fleet
+        if fleet is not None and is_stale(self._fleet_at, time()):
+            fleet = Fleet(has_board=None, problem=f"the board was read {rough_duration(time() - self._fleet_at)} ago")
+        return judgement if fleet is None else with_fleet(judgement, fleet, EVERYTHING)
 
-    def _put_entities(self) -> None:
+    def _put_judged(self) -> None:
+        """What follows from both namespaces and the board, whichever was looked at."""
         if self._seen is not None:
+            self._state.put("verdict", sections.verdict_rows(self._judge(self._seen), self._seen))
             statuses = [each.facts for each in self._proxies if each.facts is not None]
             pings = sections.next_pings(statuses, parse_time)
             self._state.put("entities", sections.entity_rows(self._seen, self._fleet, pings, self._fleet_at))
@@ -176,7 +180,7 @@ class ConsoleWatch:
         self._fleet, self._fleet_at = await self._board.look(), time()
         self._state.put("fleet", sections.fleet_facts(self._fleet))
         self._state.put("processes", sections.process_rows(self._fleet))
-        self._put_entities()
+        self._put_judged()
         return self._fleet.has_board is not None
 
     async def _look_into_quarantine(self) -> bool:
@@ -218,6 +222,10 @@ class ConsoleWatch:
             "spools", {each.folder: {"name": each.folder, **each.as_dict()} for each in self._spools.folders}
         )
         self._state.put("faults", await asyncio.to_thread(self._faults))
+        return True
+
+    async def _advise(self) -> bool:
+        """On its own, so that nothing that hangs keeps an old answer."""
         self._state.put("advice", advise(self._state.sections, time()))
         return True
 

@@ -49,6 +49,10 @@ class SharedBoard:
         if key is not None:
             self.board.posts[-1] = self.board.posts[-1]._replace(signature=sign(key, PATH, body))
 
+    def post_own(self, at: float, left_at: float) -> None:
+        self.post("us", at)
+        assert self.findings.sign(self.board.posts[-1].body, left_at) == self.board.posts[-1].signature
+
     def copy(self, number: int, at: float) -> None:
         """Somebody posts a message again that he has read."""
         old = self.board.posts[number]
@@ -57,9 +61,8 @@ class SharedBoard:
 
     def confirmed(self, at: float) -> dict[str, tuple[str, ...]]:
         """As we find it out: we post, and look a moment later."""
-        self.post("us", at)
-        self.findings.posted(HERE_S + at - 0.1)
-        self.findings.add(self.board.look(), HERE_S + at + 0.1, HERE_S + at - 0.1)
+        self.post_own(at, HERE_S + at - 0.1)
+        self.findings.add(self.board.look(), HERE_S + at + 0.1)
         return self.findings.confirmed(HERE_S + at + 0.1)
 
 
@@ -133,8 +136,42 @@ def test_before_our_own_report_was_seen_nothing_counts() -> None:
     shared = SharedBoard()
     shared.post("a", 0, **OVER)
     shared.post("b", 0, **OVER)
-    shared.findings.add(shared.board.look(), HERE_S + 1, None)
+    shared.findings.add(shared.board.look(), HERE_S + 1)
     assert shared.findings.confirmed(HERE_S + 1) == {}
+
+
+def test_old_reports_do_not_count_while_our_own_is_accepted_and_not_shown_yet() -> None:
+    """A service in trouble takes up to 15 minutes to show what it has accepted."""
+    shared = SharedBoard()
+    shared.post("a", 0, **OVER)
+    shared.post("b", 0, **OVER)
+    shown = shared.board.look()
+    shared.post_own(600, HERE_S + 599.9)
+    shared.findings.add(shown, HERE_S + 600.1)
+    assert shared.findings.confirmed(HERE_S + 600.1) == {}
+    shared.findings.add(shared.board.look(), HERE_S + 601)
+    assert shared.findings.confirmed(HERE_S + 601) == {}
+
+
+def test_a_copy_of_our_own_report_changes_no_time() -> None:
+    shared = SharedBoard()
+    shared.post("a", 0, **OVER)
+    shared.post("b", 0, **OVER)
+    shared.post_own(1, HERE_S + 0.9)
+    shared.copy(2, 400)
+    shared.findings.add(shared.board.look()._replace(posts=tuple(shared.board.posts[:3])), HERE_S + 1.1)
+    shared.findings.add(shared.board.look()._replace(posts=tuple(shared.board.posts[3:])), HERE_S + 1.2)
+    assert shared.findings.confirmed(HERE_S + 1.2) == {"orders": ("a", "b")}
+
+
+def test_after_a_clock_was_set_back_our_reports_say_how_late_it_is_there() -> None:
+    shared = SharedBoard()
+    shared.confirmed(2)
+    shared.post_own(10, HERE_S + 99.9)  # so it is a minute and a half earlier there
+    shared.findings.add(shared.board.look(), HERE_S + 100.1)
+    there_ms = shared.findings.there_ms(HERE_S + 100.1)
+    assert there_ms is not None
+    assert abs(there_ms / 1000 - (THERE_S + 10)) < 1
 
 
 def test_a_host_with_many_instances_pushes_out_only_its_own() -> None:

@@ -30,8 +30,16 @@ def down(*which: str) -> dict[str, Any]:
     return {side: {"state": "does not answer" if side in which else "answers"} for side in sides}
 
 
+def refused(*which: str) -> dict[str, Any]:
+    return {**down(), **{side: {"state": "refuses the key"} for side in which}}
+
+
 def entity(state: str, waiting: int = 5) -> dict[str, Any]:
     return {"orders": {"name": "orders", "state": state, "waiting_at_least": waiting}}
+
+
+def process(state: str = "reporting", spooled: int | None = None) -> dict[str, Any]:
+    return {"state": state, "spooled": spooled, "syphon": None}
 
 
 def syphon(state: str, rate: float = 0.0) -> dict[str, Any]:
@@ -46,6 +54,9 @@ def syphon(state: str, rate: float = 0.0) -> dict[str, Any]:
         (sections(sides=down("primary")), "no"),
         (sections(sides=down("secondary")), "risk"),
         (sections(sides=down("primary", "secondary")), "risk"),
+        (sections(sides=refused("primary")), "unknown"),
+        (sections(sides=refused("secondary")), "unknown"),
+        (sections(sides=refused("primary", "secondary")), "unknown"),
         (sections(backlog=backlog(waiting=9, waiting_at_least=9, full_in=600.0)), "risk"),
         (sections(backlog=backlog(waiting=9, waiting_at_least=9, full_in=1e6)), "no"),
         (sections(backlog=backlog(waiting=None, waiting_at_least=None)), "unknown"),
@@ -61,6 +72,11 @@ def test_whether_anything_is_being_lost(state: dict[str, Any], answer: str) -> N
     ("state", "seconds", "words"),
     [
         (sections(), 0.0, "Everything is home"),
+        (sections(backlog=backlog(quarantined=None)), 0.0, "not known"),
+        (sections(backlog=backlog(quarantined=2)), None, "2 in quarantine"),
+        (sections(spools={"a": {"messages": 7}}), None, "7 in spools"),
+        (sections(processes={"a": process(spooled=7)}), None, "7 in spools"),
+        (sections(processes={"a": process(state="silent", spooled=7)}), 0.0, "Everything is home"),
         (sections(backlog=backlog(waiting=100, waiting_at_least=100), syphons=syphon("running", 10.0)), 10.0, "10 s"),
         (sections(backlog=backlog(waiting=None, waiting_at_least=100), syphons=syphon("running", 10.0)), 10.0, "least"),
         (sections(backlog=backlog(waiting=5, waiting_at_least=5), syphons=syphon("paused")), None, "resumes"),
@@ -85,6 +101,18 @@ def test_nothing_is_concluded_from_what_was_seen_too_long_ago() -> None:
     found = advise(state, NOW)
     assert (found["loss"]["state"], found["home"]["seconds"]) == ("unknown", None)
     assert [step["command"] for step in steps(state)] == ["twinbus status"]
+
+
+def test_a_rate_that_was_seen_too_long_ago_says_nothing_of_when_it_will_be_home() -> None:
+    state = sections(backlog=backlog(waiting=100, waiting_at_least=100), syphons=syphon("running", 10.0))
+    fresh, old = ({"this machine": {"at": NOW - age_s}} for age_s in (FRESH_S, FRESH_S + 1))
+    assert advise(state | {"sources": fresh}, NOW)["home"]["seconds"] == 10.0
+    assert advise(state | {"sources": old}, NOW)["home"]["seconds"] is None
+
+
+def test_a_key_that_is_refused_says_nothing_about_applications() -> None:
+    (step,) = steps(sections(sides=refused("secondary")))
+    assert step["text"] == "Give the console a key that the secondary accepts."
 
 
 def test_nothing_is_to_be_done_while_all_is_well() -> None:

@@ -54,6 +54,9 @@ def fleet(*findings: EntityFinding) -> Fleet:
         (asked(), failed_over(), "failed over"),
         (asked(), EntityFinding(entity="orders", state=ReportedState.SUSPECT, for_s=1.0), "suspect"),
         (asked(FAILS), EntityFinding(entity="orders", state=ReportedState.SUSPECT, for_s=1.0), "failing"),
+        (asked(), EntityFinding(entity="orders", cannot=("receive",)), "failing"),
+        (asked(), EntityFinding(entity="orders", cannot=("manage",)), "failing"),
+        (None, EntityFinding(entity="orders", cannot=("receive",)), "failing"),
         (None, failed_over(), "failed over"),
         (None, EntityFinding(entity="orders"), "healthy"),
     ],
@@ -87,6 +90,11 @@ def test_an_entity_that_works_says_that_more_may_wait_where_nobody_looked() -> N
     row = sections.entity_rows(seen(asked(waiting=None)), None, {})["orders"]
     assert (row["reason"], row["waiting"], row["waiting_at_least"]) == (sections.NOT_COUNTED, None, 0)
     assert sections.entity_rows(seen(asked(FAILS, waiting=None)), None, {})["orders"]["reason"] == "it broke"
+
+
+def test_an_entity_names_the_processes_that_cannot_receive_from_it() -> None:
+    (row,) = sections.entity_rows(seen(), fleet(EntityFinding(entity="orders", cannot=("receive",))), {}).values()
+    assert row["who"] == [{"process": "client 7 on host-a", "state": "cannot receive"}]
 
 
 def test_a_process_has_a_row_with_what_it_says() -> None:

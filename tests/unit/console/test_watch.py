@@ -8,11 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from board_scene import failed_over, report
 from console_crowd import PRIMARY, SECONDARY
 
 from sim.proxy_loop import SimulatedLoop
-from twinbus.board.fleet import Fleet
+from twinbus.board.fleet import Fleet, FleetProcess, ProcessWord
+from twinbus.board.report import EntityFinding
 from twinbus.client.inspection.freshness import FRESH_S, SHOWN_WITHIN_S, is_stale
+from twinbus.client.inspection.reports import Inspection, QueueReport, SideReport
 from twinbus.client.namespace import Namespace
 from twinbus.console import watch as module
 from twinbus.console.actions import ConsolePair
@@ -83,7 +86,65 @@ def test_a_board_that_cannot_be_read_was_not_seen(state: ConsoleState, monkeypat
     assert state.section("fleet")["problem"] == "no answer in time"
 
 
-LOOKS = ("_look", "_look_at_board", "_look_around", "_read_meters", "_look_into_quarantine", "_sample")
+def healthy_pair(at: float) -> Inspection:
+    sides = [SideReport(name=name, address="127.0.0.1:1", is_reachable=True) for name in ("contoso", "backup")]
+    queue = QueueReport(path="q/0", exists=True, takes_messages=True, is_readable=True, active=0, dead_letters=0)
+    return Inspection(at=at, primary=sides[0], secondary=sides[1], queues=(queue,))
+
+
+def test_a_verdict_follows_the_board_and_nothing_old_of_it_is_certain(
+    state: ConsoleState, monkeypatch: pytest.MonkeyPatch, now: list[float]
+) -> None:
+    watch, told = watch_of(state), [failed_over(), EntityFinding(entity="orders")]
+
+    async def look() -> Fleet:
+        said = report(entities=(told.pop(0),))
+        return Fleet(processes=(FleetProcess(report=said, word=ProcessWord.REPORTING, age_s=2.0, sequence=1),))
+
+    def verdict() -> str:
+        return str(state.section("verdict")["pair"]["state"])
+
+    monkeypatch.setattr(watch._board, "look", look)
+    monkeypatch.setattr(module, "inspect", lambda *_, **__: healthy_pair(now[0]))
+    asyncio.run(watch._look())
+    assert verdict() == "healthy"
+    asyncio.run(watch._look_at_board())
+    assert verdict() == "failed over", "as soon as the board says so"
+    asyncio.run(watch._look_at_board())
+    assert verdict() == "healthy"
+    now[0] += FRESH_S + 1
+    asyncio.run(watch._look())
+    assert verdict() == "unknown", "the board was not read again"
+
+
+def test_answers_are_new_although_this_machine_cannot_be_looked_at(
+    state: ConsoleState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = watch_of(state)
+
+    def fail(_name: str) -> None:
+        raise OSError("the register cannot be read")
+
+    async def nothing() -> bool:
+        return False
+
+    monkeypatch.setattr(module, "running_syphons", fail)
+    for name in ("_look", "_look_at_board", "_read_meters", "_look_into_quarantine", "_sample"):
+        monkeypatch.setattr(watch, name, nothing)
+
+    async def run() -> None:
+        watch.start()
+        await state.wait_for_change(state.version, 30.0)
+        while not state.section("sources").get("this machine"):
+            await state.wait_for_change(state.version, 30.0)
+        await watch.stop()
+
+    asyncio.run(run())
+    assert "cannot be read" in state.section("sources")["this machine"]["problem"]
+    assert state.section("advice")["loss"]["text"] == "The first look is under way."
+
+
+LOOKS = ("_look", "_look_at_board", "_look_around", "_read_meters", "_advise", "_look_into_quarantine", "_sample")
 
 
 def ages(monkeypatch: pytest.MonkeyPatch, every_s: float, took_s: float) -> list[float]:

@@ -157,7 +157,7 @@ class ClientState:
             primary_name=self.pair.name,
             attempt_s=self.pair.rules.attempt_s,
             messages_max=MESSAGES_MAX,
-            earlier=None if self.inspection is None else replace(self.inspection, earlier=None),
+            earlier=self.inspection,
         )
         if self.recorder is not None:
             self.recorder.looked(found.cost)

@@ -164,7 +164,7 @@ class _Inspector:
             entities_unlisted=None if asked.unlisted is None else findings.brief(asked.unlisted),
             doubt=beyond.doubt,
             unlisted=None if found.failure is None else findings.brief(found.failure),
-            earlier=earlier,
+            earlier=None if earlier is None else replace(earlier, earlier=None),  # or every look would keep all before
             cost=self._cost.total,
         )
         return replace(seen, entities=tuple([self._with_waiting(entity, seen) for entity in seen.entities]))

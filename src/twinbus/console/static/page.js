@@ -112,7 +112,8 @@ const isOld = (source) => source?.at != null && serverNow() > source.stale_at;
 function drawAges() {
   for (const node of document.querySelectorAll(".as-of")) {
     const sources = node.dataset.of.split(",").map((name) => state.sources?.[name]).filter(Boolean);
-    const oldest = sources.sort((a, b) => (a.at ?? 0) - (b.at ?? 0))[0], old = isOld(oldest), why = oldest?.problem ? `: ${oldest.problem}` : "";
+    sources.sort((a, b) => (a.at ?? 0) - (b.at ?? 0)); // those that were never seen are first
+    const oldest = sources.find(isOld) ?? sources[0], old = isOld(oldest), why = oldest?.problem ? `: ${oldest.problem}` : "";
     node.parentElement.classList.toggle("old", old);
     const age = oldest?.at == null ? (why ? `not seen yet${why}` : "") : `${length(serverNow() - oldest.at)} ago`;
     say(node, old ? `▲ As of ${exactly(oldest.at)}, ${age}${why}` : age);
@@ -156,10 +157,14 @@ function drawAnswers() {
     replace(part("answer-todo", "ol"), ...(advice.todo.length ? advice.todo.map(step) : [el("li", { class: "none", text: "✓ Nothing." })]));
   }
   if (backlog) {
-    const spooled = Object.values(state.spools ?? {}).reduce((sum, each) => sum + each.messages, 0);
-    const waits = backlog.waiting ?? backlog.waiting_at_least;
-    const more = [backlog.oldest_age !== null && waits ? `the oldest for ${length(backlog.oldest_age)}` : "", backlog.size !== null && waits ? size(backlog.size) : "", backlog.full_in !== null ? `full in ${length(backlog.full_in)} at this rate` : "", spooled ? `${counted(spooled, "message")} in spools here` : ""].filter(Boolean);
-    answer("answer-waiting", waits === 0 ? "Nothing" : `${atLeast(backlog.waiting, backlog.waiting_at_least)} messages`, waits === 0 ? "good" : waits ? "warn" : "", `${more.join(", ") || (backlog.doubt ?? "The backlog is empty.")}`);
+    const all = (rows, of) => Object.values(rows ?? {}).reduce((sum, row) => sum + of(row), 0);
+    const spooled = all(state.spools, (row) => row.messages), reported = all(state.processes, (row) => (row.state === "reporting" ? row.spooled ?? 0 : 0));
+    const aside = Math.max(spooled, reported); // those of this machine may report on the board, too
+    const waits = backlog.waiting ?? backlog.waiting_at_least, isEmpty = backlog.waiting === 0;
+    const more = [backlog.oldest_age !== null && waits ? `the oldest for ${length(backlog.oldest_age)}` : "", backlog.size !== null && waits ? size(backlog.size) : "", backlog.full_in !== null ? `full in ${length(backlog.full_in)} at this rate` : "", aside ? `${counted(aside, "message")} in spools` : ""].filter(Boolean);
+    const word = waits ? `${atLeast(backlog.waiting, backlog.waiting_at_least)} messages` : aside ? counted(aside, "message") : isEmpty ? "Nothing" : "Not known";
+    const known = isEmpty ? "The backlog is empty." : backlog.doubt ?? "Not all of the backlog can be looked into.";
+    answer("answer-waiting", word, waits || aside ? "warn" : isEmpty ? "good" : "", more.join(", ") || known);
   }
 }
 
@@ -195,7 +200,7 @@ const works = (given) => {
 const sayers = (row) => {
   const all = row.failed_over + row.suspect + row.healthy;
   if (!all) return state.fleet?.has_board === false ? "" : el("span", { class: "unsure", text: "-" });
-  const some = [row.failed_over ? `${row.failed_over} failed over` : "", row.suspect ? `${row.suspect} suspect` : ""].filter(Boolean).join(", ");
+  const some = [row.failed_over ? `${row.failed_over} failed over` : "", row.suspect ? `${row.suspect} suspect` : "", row.cannot_receive ? `${row.cannot_receive} cannot receive` : "", row.cannot_manage ? `${row.cannot_manage} cannot manage` : ""].filter(Boolean).join(", ");
   return el("span", { title: row.who.map((each) => `${each.process}: ${each.state}`).join("\n"), text: some ? `${some}, of ${all}` : `${all} healthy` });
 };
 
@@ -435,7 +440,7 @@ const drawLocal = () => tables.local.show(state.spools && state.proxies && { ...
 
 const DRAWS = {
   verdict: [drawVerdict], advice: [drawAnswers], backlog: [drawAnswers, drawBacklog, drawQuarantine], sides: [drawSides], entities: [drawEntities],
-  unlisted: [drawEntities], queues: [drawBacklog], fleet: [drawProcesses, drawEntities], processes: [drawProcesses, drawSyphons], syphons: [drawSyphons, drawAnswers],
+  unlisted: [drawEntities], queues: [drawBacklog], fleet: [drawProcesses, drawEntities], processes: [drawProcesses, drawSyphons, drawAnswers], syphons: [drawSyphons, drawAnswers],
   quarantine: [drawQuarantine], spools: [drawLocal, drawAnswers], proxies: [drawLocal], faults: [drawFaults], controls: [drawFaults], meter: [drawMeter, drawSides],
   events: [drawEvents], history: [drawPlots], sources: [drawAges],
 };
