@@ -140,7 +140,7 @@ class Fleet:
     left_out: int = 0
     """Instances that were not remembered, because there are too many."""
     unreadable: int = 0
-    """Messages on the board that are no reports."""
+    """Messages on the board that cannot be read: not reports, or reports of a later version."""
     newest_age_s: float | None = None
     """Of the newest report, at least; None: there is none."""
 
@@ -256,6 +256,8 @@ class FleetMemory:
         self._left_out: dict[str, float] = {}
         self._is_overfull = False
         self._unreadable = 0
+        self._unreadable_s: float | None = None
+        """When the newest of them was stored."""
         self._ahead_s: float | None = None
         """How far the secondary's clock is ahead of ours, at least."""
         self._newest_s: float | None = None
@@ -312,6 +314,8 @@ class FleetMemory:
         if self._left_out:
             more = "more than " if self._is_overfull else ""
             return f"{more}{len(self._left_out):,} more processes report than are remembered"
+        if self._unreadable_s is not None:
+            return "messages on the board cannot be read: reports of a later version, or somebody else sends to it"
         is_watched = self._arrived_at is not None and at - self._arrived_at <= DOUBT_S
         if self._kept and self._newest_s is not None and wall_s - self._newest_s > DOUBT_S and not is_watched:
             age = round(wall_s - self._newest_s)
@@ -335,6 +339,7 @@ class FleetMemory:
             report = decode_report(post.body)
         except DecodeError:
             self._unreadable = min(self._unreadable + 1, UNREADABLE_MAX)
+            self._unreadable_s = max(self._unreadable_s or 0.0, post.enqueued_ms / 1000)
             return
         kept = self._kept.get(report.instance)
         if kept is not None and report.number <= kept.report.number:
@@ -355,6 +360,8 @@ class FleetMemory:
         self._kept = {instance: kept for instance, kept in self._kept.items() if kept.enqueued_s > oldest}
         self._left_out = {instance: when for instance, when in self._left_out.items() if when > oldest}
         self._is_overfull = self._is_overfull and len(self._left_out) >= self._most
+        if self._unreadable_s is not None and self._unreadable_s <= oldest:
+            self._unreadable_s = None
 
     def _process(self, kept: _Kept, at: float) -> FleetProcess:
         age_s = max(0.0, self._now_there(at) - kept.enqueued_s)

@@ -138,13 +138,13 @@ def _entity_state(asked: EntityReport | None, named: EntityInFleet | None) -> tu
     if named is not None and not named.is_healthy and named.reason:
         reasons.append(named.reason)
     if asked is None and named is not None and named.is_healthy:
-        words = [Health.HEALTHY]
+        words = [Health.WORKS]  # nobody has looked whether messages for it wait
     worst = min(words, key=WORST_FIRST.index)
     is_suspect = named is not None and bool(named.suspect) and worst in OUTRANKED_BY_SUSPICION
     state = SUSPECT if is_suspect else worst.value
     if not reasons and state == Health.UNKNOWN and asked is not None:
         reasons = [ability.why for ability in (asked.sending, asked.receiving, asked.managing) if ability.why]
-    if not reasons and asked is not None and asked.waiting is None:
+    if not reasons and (state == Health.WORKS or (asked is not None and asked.waiting is None)):
         reasons = [NOT_COUNTED]
     return state, "; ".join(dict.fromkeys(reasons))
 

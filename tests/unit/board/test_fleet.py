@@ -132,6 +132,17 @@ def test_messages_that_are_no_reports_are_counted_and_passed_over() -> None:
     assert (fleet.unreadable, list(words(fleet))) == (6, ["a"])
 
 
+def test_while_a_message_cannot_be_read_the_fleet_is_unknown_because_a_later_version_may_say_anything() -> None:
+    board = BoardInMemory()
+    board.post(b'{"format":2,"instance":"b"}', 0)
+    watcher = Watcher(board)
+    watcher.fleet(0)
+    board.post(report("a"), LIFE_S - 2)
+    assert watcher.fleet(LIFE_S - 1).verdict is FleetVerdict.UNKNOWN
+    board.post(report("a", 2), LIFE_S + 1)
+    assert watcher.fleet(LIFE_S + 2).verdict is FleetVerdict.HEALTHY
+
+
 def test_a_flood_of_instances_is_bounded_and_makes_the_fleet_unknown_but_keeps_who_was_known() -> None:
     board = BoardInMemory()
     board.post(report("real", entities=(failed_over(),)), 0)

@@ -58,7 +58,7 @@ def fleet(*findings: EntityFinding) -> Fleet:
         (asked(), EntityFinding(entity="orders", cannot=("manage",)), "failing"),
         (None, EntityFinding(entity="orders", cannot=("receive",)), "failing"),
         (None, failed_over(), "failed over"),
-        (None, EntityFinding(entity="orders"), "healthy"),
+        (None, EntityFinding(entity="orders"), "works"),
     ],
 )
 def test_an_entity_is_as_bad_as_the_worse_of_what_is_known(

@@ -85,7 +85,7 @@ def _lines(fleet: Fleet, most: int) -> Iterator[str]:
     counts = f"{len(fleet.reporting):,} report, {len(fleet.silent):,} silent"
     yield f"fleet      {counts}" + (f"; {fleet.problem}" if fleet.problem else "")
     if fleet.unreadable:
-        yield f"{fleet.unreadable:,} messages on the board are no reports: somebody else sends to it"
+        yield f"{fleet.unreadable:,} messages on the board could not be read"
 
 
 def _row(process: FleetProcess) -> tuple[object, ...]:
