@@ -11,6 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_SETTINGS = """\
@@ -30,10 +34,14 @@ OUT_OF_MEMORY = re.compile(r"OutOfMemoryError: (.+)")
 MORE_MEMORY = "PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell' gives it more"
 
 LAST_BYTES = 64 * 1024
+STDERR = 2
 END_WAIT_S = 5.0
 """A JVM that is ending stops answering before it has ended."""
 SIGNALLED = 128
 """A JVM that a signal ends in order exits with this plus the number of the signal."""
+
+FUNCTIONS = ("functions", "org.apache.spark.sql.functions")
+"""What PySpark calls Spark's functions by."""
 
 _heard: list[int] = []
 """The file that has stderr of the JVM of this process, if we started one."""
@@ -57,6 +65,50 @@ def capture_stderr() -> Iterator[Callable[[], str]]:
         _keep(os.dup(said.fileno()))
         with _stderr_into(said.fileno()):
             yield stderr_tail
+
+
+def start_jvm(conf: SparkConf) -> None:
+    """Start the JVM of this process unless it runs.
+
+    What it prints goes where its errors go: whoever reads our standard output would wait for its end, a second after
+    our own.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    with SparkContext._lock:
+        if SparkContext._gateway is None:
+            gateway = launch_gateway(conf, {"stdout": STDERR})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
+            _remember_functions(gateway.jvm)
+
+
+def end_jvm() -> None:
+    """End the JVM of this process, and wait until it has ended."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
+        process.wait()
+
+
+class _Remembered:
+    """A Java class that looks up each of its members once."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._java_class, name)
+        setattr(self, name, member)
+        return member
+
+
+def _remember_functions(jvm: Any) -> None:
+    """PySpark asks the JVM anew for each use of a function: of the 15,000 calls of a report, 5,000 did only that."""
+    for name in FUNCTIONS:
+        setattr(jvm, name, _Remembered(getattr(jvm, name)))
 
 
 def _keep(file: int) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.class_archive import options_to_use
-from twinbus.spark.jvm import JAVA_OPTIONS, capture_stderr, find_reason, quiet_logging
+from twinbus.spark.jvm import JAVA_OPTIONS, capture_stderr, find_reason, quiet_logging, start_jvm
 from twinbus.spark.user_settings import LOGGING, conf_folder, user_settings
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ SETTINGS = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
+    # Names of entities are ASCII as a rule, which both lower alike. ICU first prepares for titles in all scripts: 2 s.
+    "spark.sql.icu.caseMappings.enabled": "false",
     # The Python line that made each column does not help users, and finding it takes longer than making the column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -226,7 +228,7 @@ def _start(master: str | None, settings: dict[str, str]) -> SparkSession:
 
 def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> None:
     """Start a JVM unless one runs. Settings that it needs at its start come before PYSPARK_SUBMIT_ARGS, which win."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
 
     at_start = {"spark.master": MASTER}
     if (master or theirs.get("spark.master", MASTER)).startswith("local"):
@@ -236,7 +238,7 @@ def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str
     for name, value in at_start.items():
         if name not in theirs:
             conf.set(name, value)
-    SparkContext._ensure_initialized(conf=conf)
+    start_jvm(conf)
 
 
 def _session(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> SparkSession:

@@ -17,6 +17,15 @@ from twinbus.own_files import make_own_folder
 from twinbus.units import megabytes
 
 MAKING_S = 300
+REPORT = """
+from twinbus.cli.main import main
+from twinbus.spark.jvm import end_jvm
+try:
+    main()
+finally:
+    end_jvm()
+"""
+"""The JVM writes the archive when it ends."""
 
 
 def quick_start(as_json: AsJson = False) -> None:
@@ -59,9 +68,8 @@ def _make(file: Path) -> None:
 
         options = f"{QUICK_START[JAVA_OPTIONS]} {options_to_make(draft)}"
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell"}
-        command = [sys.executable, "-m", "twinbus", "pipeline", "report", "--ledger", str(ledger)]
+        command = [sys.executable, "-c", REPORT, "pipeline", "report", "--ledger", str(ledger)]
         try:
-            # The JVM has the same standard output: it is at its end when the archive is written.
             done = subprocess.run(command, env=environment, capture_output=True, timeout=MAKING_S, check=False)  # noqa: S603 - our own command
         except subprocess.TimeoutExpired:
             raise TwinbusError(f"a small report took more than {MAKING_S} s") from None

@@ -41,7 +41,7 @@ BLOCK_BYTES = 16 << 20
 LINES_NAMED_MAX = 10
 LINE_START = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is parsed with more care."""
-LEDGER_KINDS = pa.array([str(kind) for kind in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)])
+LEDGER_KINDS = [str(kind) for kind in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
 _KINDS = frozenset(map(str, Kind))
 
 
@@ -282,7 +282,7 @@ def _describe_process(table: Any) -> Process:
     """What the records, all of one process, show about it."""
     at_ms, number = table["at_ms"].to_numpy(), table["number"].to_numpy()
     host, pid, program = (table[name][-1].as_py() for name in ("host", "pid", "program"))
-    about_ledger = table.filter(pc.is_in(table["kind"], LEDGER_KINDS)).to_pylist()
+    about_ledger = table.filter(pc.is_in(table["kind"], pa.array(LEDGER_KINDS))).to_pylist()
     opened, gaps, rejected = (
         [each for each in about_ledger if each["kind"] == kind] for kind in (Kind.OPENED, Kind.GAP, Kind.REJECTED)
     )
