@@ -93,6 +93,7 @@ pages: setup ## write what is made from the code: docs/reference, tables on othe
 	  $(BIN)/python -m pages.$$page docs/reference || exit 1; done; \
 	  mkdir -p build && $(BIN)/python -m pages.ledger_page > build/ledger.md && mv build/ledger.md docs/reference/ledger.md && \
 	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.proxy_figures docs/how-to/any-language.md && \
+	  $(BIN)/python -m pages.spark_figures docs && \
 	  $(BIN)/python -m pages.sync_client
 
 simulate: setup ## simulate with a seed and see its trace (ARGS="--pair --first 17 --seeds 1 --trace"; no ARGS: help)

@@ -62,11 +62,11 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page_with_table(page: str) -> str:
+def page_with_table(page: str, made: str) -> str:
     head, _, rest = page.partition(BEGIN)
-    return f"{head}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+    return f"{head}{BEGIN}\n{made}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(page_with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(page_with_table(path.read_text(encoding="utf-8"), table()), encoding="utf-8")

@@ -21,11 +21,12 @@ from twinbus.spark import session as sessions
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
-from twinbus.spark.session import LITTLE_ROWS
+from twinbus.spark.session import LITTLE_ROWS, SOME_ROWS, session_for
 from twinbus.storage.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from scripted_ledger import Scenario
 
     from twinbus.spark.jobs.findings import Findings
 
@@ -40,8 +41,9 @@ def report(spark: SparkSession, ledger: Path, store: Path | None = None) -> Find
 
 
 def said(found: Findings) -> dict[str, Any]:
-    """All that a report says about messages and entities; what was being written is no part of it."""
+    """All that a report says about messages and entities, but not when it was made and what was being written."""
     shown = found.as_dict()
+    del shown["made_at"]
     shown["coverage"] = {name: shown["coverage"][name] for name in ("complete", "records", "first_ms", "last_ms")}
     return shown
 
@@ -85,14 +87,60 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
+PLANS = [
+    pytest.param((LITTLE_ROWS, SOME_ROWS), id="in one partition"),
+    pytest.param((0, SOME_ROWS), id="planned once"),
+    pytest.param((0, 0), id="planned adaptively"),
+]
+"""What counts as little data and as some; with the last, the session of the whole report runs every query."""
+
+
+def plan_by(monkeypatch: pytest.MonkeyPatch, rows: tuple[int, int]) -> None:
+    monkeypatch.setattr(sessions, "LITTLE_ROWS", rows[0])
+    monkeypatch.setattr(sessions, "SOME_ROWS", rows[1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_adaptive", "partitions"),
+    [((LITTLE_ROWS, SOME_ROWS), "false", "2"), ((0, SOME_ROWS), "false", "4"), ((0, 0), "true", "3")],
+    ids=["in one partition", "planned once", "planned adaptively"],
+)
+def test_a_report_says_the_same_however_its_queries_are_planned(
+    spark: SparkSession,
+    scenario: Scenario,
+    findings: Findings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: tuple[int, int],
+    is_adaptive: str,
+    partitions: str,
+) -> None:
+    plan_by(monkeypatch, rows)
+    scenario.write(tmp_path)
+    wished = {"spark.sql.adaptive.enabled": is_adaptive, "spark.sql.shuffle.partitions": partitions}
+    before = {name: spark.conf.get(name, None) for name in wished}
+    try:
+        if rows == (0, 0):  # no other session is made then; the one of the tests plans as for little data
+            for name, value in wished.items():
+                spark.conf.set(name, value)
+        session = session_for(spark, 1_000)
+        assert {name: session.conf.get(name) for name in wished} == wished
+        assert said(report(spark, tmp_path)) == said(findings)
+    finally:
+        for name, given in before.items():
+            spark.conf.unset(name)
+            if given is not None:
+                spark.conf.set(name, given)
+
+
 @pytest.mark.usefixtures("cut_small")
-@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0, pytest.param(150, marks=pytest.mark.large)])
+@pytest.mark.parametrize("rows", [*PLANS, pytest.param((150, SOME_ROWS), marks=pytest.mark.large)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
-    spark: SparkSession, tmp_path: Path, seed: int, little_rows: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, seed: int, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever counts as little data."""
-    monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
+    """Whatever counts as little data, or as some."""
+    plan_by(monkeypatch, rows)
     files: list[set[str]] = []
     for _ in write_in_turns(random_ledger(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
@@ -121,14 +169,14 @@ def a_tangle(seed: int, messages: int) -> list[Script]:
 
 @pytest.mark.large
 @pytest.mark.usefixtures("cut_small")
-@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0])
+@pytest.mark.parametrize("rows", PLANS)
 def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
-    spark: SparkSession, tmp_path: Path, little_rows: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are too many are put together; what is mended stays true."""
     from twinbus.spark.jobs import merge
 
-    monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
+    plan_by(monkeypatch, rows)
     monkeypatch.setattr(merge, "ACCOUNT_FILES_MAX", 8)
     monkeypatch.setattr(merge, "FILES_MAX", 1)
     most: dict[str, int] = {}

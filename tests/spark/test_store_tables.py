@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from twinbus.spark.jobs.compaction import steps_of_files
-from twinbus.spark.jobs.tables import COLUMNS, with_key
+from twinbus.spark.jobs.tables import COLUMNS, read_table, with_key
 from twinbus.spark.transforms.accounts import accounts
 from twinbus.spark.transforms.availability import changes
 from twinbus.spark.transforms.message_states import message_states, state_counts, watched
@@ -24,6 +27,8 @@ from twinbus.storage.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from twinbus.spark.compaction.compaction import CompactedLedger
 
 
 def columns_of(ddl: str) -> StructType:
@@ -54,3 +59,23 @@ def test_columns_are_those_of_the_transforms(spark: SparkSession) -> None:
         for name, columns in COLUMNS.items()
     }
     assert kept == derived
+
+
+@pytest.mark.parametrize("table", ["steps", "changes"])
+def test_a_file_that_is_gone_is_an_error_whatever_the_session_ignores(
+    spark: SparkSession, compacted: CompactedLedger, tmp_path: Path, table: str
+) -> None:
+    (tmp_path / "steps" / "date=2025-03-09").mkdir(parents=True)
+    files = [f"steps/date=2025-03-09/{name}.parquet" for name in ("here", "gone")]
+    for file in files:
+        shutil.copy(compacted.store.path() / compacted.manifest.files[0], tmp_path / file)
+    store, name = LocalFolder(tmp_path), "spark.sql.files.ignoreMissingFiles"
+    read = steps_of_files if table == "steps" else partial(read_table, table=table)
+    spark.conf.set(name, "true")
+    try:
+        rows = read(spark, store, files=files)
+        (tmp_path / files[1]).unlink()
+        with pytest.raises(Exception, match=r"gone\.parquet"):
+            rows.collect()
+    finally:
+        spark.conf.unset(name)

@@ -127,13 +127,13 @@ def actual(
         from twinbus.spark.compaction.coverage import find_coverage
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import actual_cost
-        from twinbus.spark.jobs.balance import lock_for_reading
+        from twinbus.spark.jobs.balance import lock_for_reading, store_errors
         from twinbus.spark.jobs.compaction import steps_in
         from twinbus.spark.jobs.findings import cost_dict
         from twinbus.spark.transforms.traffic import traffic
 
         # Another report may merge step files meanwhile: those that are read must stay.
-        with spark_errors(), lock_for_reading(compacted.store):
+        with spark_errors(), store_errors(compacted.store), lock_for_reading(compacted.store):
             compacted = replace(compacted, manifest=manifests.load(compacted.store))
             months = actual_cost(traffic(steps_in(session, compacted)), table)
     complete = find_coverage(compacted).is_complete and bool(compacted.manifest.records)

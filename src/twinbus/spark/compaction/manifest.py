@@ -253,7 +253,7 @@ def load(store: Folder) -> Manifest:
     except msgspec.DecodeError as error:
         raise StoreDamaged(f"{file} is damaged: {error}; remove {store.url} and compact the ledger again") from error
     if manifest.version > VERSION:
-        raise StoreTooNew(f"{store.url} was written by a newer twinbus")
+        raise StoreTooNew(f"{store.url} was written by a newer twinbus: use that, or another --store")
     return manifest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -13,20 +14,22 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
+from twinbus.errors import TwinbusError
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import CompactedLedger
-from twinbus.spark.compaction.step_merging import find_merges, note_merges
+from twinbus.spark.compaction.step_merging import FileMerge, find_merges, note_merges
+from twinbus.spark.failures import spark_errors
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.compaction import merge_on
 from twinbus.spark.jobs.merge import MergeRun, merge_new_steps
-from twinbus.spark.jobs.open_tables import publish_tables
+from twinbus.spark.jobs.open_tables import publish_merges, publish_tables
 from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.jobs.tables import read_table
 from twinbus.spark.session import is_little, restore_active_session, session_for
 from twinbus.spark.transforms.given_rows import frame_of
-from twinbus.storage import Lease
+from twinbus.storage import Folder, Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -143,36 +146,57 @@ def _merge(spark: SparkSession, compacted: CompactedLedger, lease: Lease, note: 
     gone = balances.remove_uncounted(store, balance, now_ms)
     if not set(manifest.parts) <= set(balance.folded):
         before, balance = balance, merge_new_steps(MergeRun(spark, compacted, balance, number))
-        replaced = dict.fromkeys(before.all_files - balance.all_files, now_ms)
+        replaced = dict.fromkeys(before.all_files - balance.all_files, _now_ms())
         kept = {file: at_ms for file, at_ms in before.replaced.items() if at_ms + balances.KEPT_MS > now_ms}
         balance.replaced = {} if store.is_local else kept | replaced
         lease.check()
         balances.save(store, balance)
         publish_tables(store, manifest, balance)
         gone += balances.remove_uncounted(store, balance, now_ms)
-    gone += _merge_step_files(spark, compacted, balance, lease)
+    gone += _merge_step_files(spark, compacted, balance, lease, note)
     spark_files(spark, store).forget(gone)
     return balance
 
 
-def _merge_step_files(spark: SparkSession, compacted: CompactedLedger, balance: Balance, lease: Lease) -> list[str]:
+def _merge_step_files(
+    spark: SparkSession, compacted: CompactedLedger, balance: Balance, lease: Lease, note: Callable[[str], None]
+) -> list[str]:
     """Merge small step files, now that the balance has all of them; the names of files that are gone for it.
 
     The merged ones count from the moment that the manifest is replaced. Those that they were made of go after that.
     """
     store, manifest, now_ms = compacted.store, compacted.manifest, compacted.read_ms
+    publish_merges(store, manifest)
     merges = find_merges(store, manifest)
-    if merges:
+    if merges and _write_merged(spark, merges, store, note):
         publish_tables(store, manifest, balance)  # so that the next version has no rows that this one has not
-        merge_on(spark)(merges, store)
-        note_merges(manifest, merges, now_ms)
+        note_merges(manifest, merges, _now_ms())
         lease.check()
         manifests.save(store, manifest)
-        publish_tables(store, manifest, balance, is_rearranged=True)
+        publish_merges(store, manifest)
     gone = balances.remove_merged(store, manifest, now_ms)
     if gone:
+        lease.check()
         manifests.save(store, manifest)
     return gone
+
+
+def _write_merged(spark: SparkSession, merges: list[FileMerge], store: Folder, note: Callable[[str], None]) -> bool:
+    """Whether all merged files are written; if not, nothing else changes: a report needs none of them, and the next
+    compaction removes those that are there.
+    """
+    try:
+        with spark_errors():
+            merge_on(spark)(merges, store)
+    except TwinbusError as error:
+        note(f"small files of the store are not merged: {error}")
+        return False
+    return True
+
+
+def _now_ms() -> int:
+    """When files are replaced: a run may begin long before, and another open them until then."""
+    return time.time_ns() // 1_000_000
 
 
 def collect_rows(frame: DataFrame) -> list[dict[str, Any]]:

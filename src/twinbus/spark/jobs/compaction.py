@@ -16,7 +16,7 @@ from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.reading_processes import whereabouts
 from twinbus.spark.compaction.step_merging import FileMerge, merge_files
 from twinbus.spark.compaction.steps import STEP_DDL
-from twinbus.spark.jobs.spark_files import spark_files
+from twinbus.spark.jobs.spark_files import WHOLE, spark_files
 from twinbus.spark.session import is_connect
 from twinbus.spark.transforms.steps import with_namespace
 from twinbus.storage import Folder, open_folder
@@ -103,4 +103,4 @@ def steps_of_files(spark: SparkSession, store: Folder, files: list[str]) -> Data
         return spark.createDataFrame([], schema)
     there = spark_files(spark, store)
     base = f"{there.base}/{STEPS}"  # unlike the others, this is never read as a pattern
-    return spark.read.schema(schema).option("basePath", base).parquet(*there.paths(files))
+    return spark.read.schema(schema).options(basePath=base, **WHOLE).parquet(*there.paths(files))

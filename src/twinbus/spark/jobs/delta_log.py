@@ -11,7 +11,7 @@ import io
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import msgspec
@@ -133,6 +133,11 @@ def publish(
     if version and version % COMMITS_PER_CHECKPOINT == 0:
         _write_checkpoint(folder, _State(version, metadata, adds))
     return version
+
+
+def published_files(folder: Folder) -> set[str]:
+    """The names of the files that count in the table, relative to the folder. Raises `StoreError`."""
+    return set(map(unquote, _read(folder).adds))
 
 
 def _add(path: str, file: DeltaFile) -> dict[str, Any]:

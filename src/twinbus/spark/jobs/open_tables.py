@@ -12,20 +12,34 @@ from collections.abc import Iterable
 from twinbus.spark.compaction.manifest import STEPS, Manifest
 from twinbus.spark.compaction.steps import STEP_DDL
 from twinbus.spark.jobs.balance import ACCOUNTS, Balance
-from twinbus.spark.jobs.delta_log import DeltaFile, publish, schema_of
+from twinbus.spark.jobs.delta_log import DeltaFile, publish, published_files, schema_of
 from twinbus.spark.jobs.tables import COLUMNS
 from twinbus.storage import Folder
 
 _DATE = re.compile(r"date=([^/]+)/")
+_STEPS = schema_of(f"{STEP_DDL}, date DATE")
 
 
-def publish_tables(store: Folder, manifest: Manifest, balance: Balance, *, is_rearranged: bool = False) -> None:
-    """Let other engines see the steps and accounts that count now; if they are only rearranged, as the same rows."""
-    steps = schema_of(f"{STEP_DDL}, date DATE")
-    files = _known(store, STEPS, manifest.files)
-    publish(store.below(STEPS), "steps", steps, files, ("date",), is_rearranged=is_rearranged)
+def publish_tables(store: Folder, manifest: Manifest, balance: Balance) -> None:
+    """Let other engines see the steps and accounts that count now."""
+    publish_merges(store, manifest)
+    publish(store.below(STEPS), "steps", _STEPS, _known(store, STEPS, manifest.files), ("date",))
     accounts = schema_of(COLUMNS["accounts"])
     publish(store.below(ACCOUNTS), "accounts", accounts, _known(store, ACCOUNTS, balance.files("accounts")))
+
+
+def publish_merges(store: Folder, manifest: Manifest) -> None:
+    """Let other engines see merged step files in place of those that they were made of, as the same rows.
+
+    If the run that merged them has died, the next one does it: before it removes files that the log still names.
+    """
+    if not manifest.replaced:
+        return
+    published = {f"{STEPS}/{name}" for name in published_files(store.below(STEPS))}
+    if published.isdisjoint(manifest.replaced):
+        return
+    now = [name for name in manifest.files if name in published or name in manifest.merged]
+    publish(store.below(STEPS), "steps", _STEPS, _known(store, STEPS, now), ("date",), is_rearranged=True)
 
 
 def _known(store: Folder, table: str, files: Iterable[str]) -> dict[str, DeltaFile]:

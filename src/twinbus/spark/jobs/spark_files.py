@@ -30,6 +30,10 @@ CONNECTORS = {"s3a": "hadoop-aws", "s3": "hadoop-aws", "abfss": "hadoop-azure", 
 """What Spark needs for a scheme, in org.apache.hadoop."""
 UNUSABLE = ("webhdfs",)
 """File systems that Spark has and that fail: its WebHDFS client cannot find a class of its own (seen with 4.3)."""
+WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of reads. Whatever a session is set to, a file that is gone or damaged is an error: without its rows a report
+would say what is not true.
+"""
 AS_HADOOP_KNOWS_IT = {"s3": "s3a"}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.spark_files import spark_files
+from twinbus.spark.jobs.spark_files import WHOLE, spark_files
 from twinbus.spark.transforms.accounts import (
     ARRIVALS,
     COUNTED,
@@ -82,7 +82,7 @@ def read_table(spark: SparkSession, store: Folder, table: str, files: list[str])
     """The rows in some files of a table; none without files."""
     if not files:
         return spark.createDataFrame([], COLUMNS[table])
-    return spark.read.schema(COLUMNS[table]).parquet(*spark_files(spark, store).paths(files))
+    return spark.read.schema(COLUMNS[table]).options(**WHOLE).parquet(*spark_files(spark, store).paths(files))
 
 
 def with_key(accounts: DataFrame) -> DataFrame:
