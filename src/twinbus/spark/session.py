@@ -54,8 +54,6 @@ SETTINGS = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
-    # Names of entities are ASCII as a rule, which both lower alike. ICU first prepares for titles in all scripts: 2 s.
-    "spark.sql.icu.caseMappings.enabled": "false",
     # The Python line that made each column does not help users, and finding it takes longer than making the column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
