@@ -99,6 +99,7 @@ def test_merged_step_files_have_the_same_rows_and_change_no_report(spark: SparkS
     assert merges_in_delta(store) == {False}
 
 
+@pytest.mark.long
 def test_a_balance_that_is_made_again_reads_the_merged_files(spark: SparkSession, tmp_path: Path) -> None:
     for _ in written_in_turns(tmp_path / "ledger"):
         compacted, found = report(spark, tmp_path / "ledger")
@@ -111,8 +112,15 @@ class Killed(BaseException):
     """What ends a process at once."""
 
 
-@pytest.mark.parametrize("with_new_steps", [False, True])
-@pytest.mark.parametrize("moment", ["before the manifest", "after the manifest", "before the old files go"])
+@pytest.mark.parametrize("with_new_steps", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("before the manifest", marks=pytest.mark.long),
+        "after the manifest",
+        pytest.param("before the old files go", marks=pytest.mark.long),
+    ],
+)
 def test_a_crash_while_merging_loses_nothing_and_the_next_report_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_new_steps: bool
 ) -> None:
@@ -154,6 +162,7 @@ def test_a_crash_while_merging_loses_nothing_and_the_next_report_goes_on(
     assert report(spark, tmp_path / "ledger", str(tmp_path / "again"))[1] == found
 
 
+@pytest.mark.long
 def test_files_that_another_report_reads_stay_until_it_has_ended(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +185,7 @@ def test_files_that_another_report_reads_stay_until_it_has_ended(
     assert step_files(compacted.store) == set(manifests.load(compacted.store).files)
 
 
+@pytest.mark.long
 def test_a_step_file_that_cannot_be_merged_is_reported_and_ends_no_report(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +227,7 @@ def test_a_bill_is_of_all_steps_if_a_report_merges_them_meanwhile(
     assert json.loads(capsys.readouterr().out) == billed
 
 
+@pytest.mark.long
 def test_a_version_that_knows_no_merged_files_refuses_a_store_that_has_some(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +253,7 @@ def test_the_hour_at_a_url_begins_when_files_are_replaced(
     assert min(replaced) >= written_ms, "a file of the same run that was written before"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("s3")
 def test_at_a_url_merged_files_stay_for_an_hour(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
