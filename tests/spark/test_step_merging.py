@@ -259,9 +259,11 @@ def test_at_a_url_merged_files_stay_for_an_hour(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_place("s3", tmp_path)
+    store, before = open_folder(url), set[str]()
     for _ in written_in_turns(tmp_path / "ledger"):
         _, found = report(spark, tmp_path / "ledger", url)
-    store = open_folder(url)
+        assert before <= step_files(store), "the report before may still be reading"
+        before = step_files(store)
     manifest = manifests.load(store)
     assert manifest.replaced
     assert step_files(store) == {*manifest.files, *manifest.replaced}
