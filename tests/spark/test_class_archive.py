@@ -52,7 +52,7 @@ def test_another_java_has_another_archive(archive: Path, tmp_path: Path, monkeyp
 @pytest.mark.long
 def test_a_report_with_an_archive_says_what_one_without_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    make_scenario(8, 100, misfortunes=1).write(tmp_path / "ledger")
+    make_scenario(8, 300, misfortunes=1).write(tmp_path / "ledger")
 
     def said(*arguments: str) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "twinbus", "pipeline", *arguments]
