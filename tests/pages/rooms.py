@@ -76,7 +76,7 @@ ROOMS = (
     Room("client.sync", "the client for threads", "board client pairing syphon"),
     Room("client.native", "links of our own engine for a pair", "amqp client earliest_timer pairing transport"),
     Room(
-        "client.native.window",
+        "client.native.send_window",
         "what is on its way on one link, and until when",
         "amqp client.native pairing transport",
         is_pure=True,
@@ -243,11 +243,11 @@ ROOMS = (
         is_pure=True,
     ),
     Room(
-        "proxy.sending.entity_sends",
-        "sends to one entity: straight, or by a flow",
+        "proxy.sending.routing",
+        "which way a send takes: straight, or by a flow",
         (
-            "broker.links.backend broker.message broker.operations client.flows.asks client.native client.reporting "
-            "pairing proxy"
+            "broker.links.backend broker.message broker.operations client.flows.io_requests client.native "
+            "client.reporting pairing proxy"
         ),
         is_pure=True,
     ),

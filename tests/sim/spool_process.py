@@ -20,7 +20,7 @@ from sim.pair_loop import Signal, VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
 from twinbus.broker.core.registry import Registry
-from twinbus.client.flows.asks import Answer, Ask, Failed, Stored, ToSpool
+from twinbus.client.flows.io_requests import Answer, Ask, Failed, Stored, ToSpool
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity

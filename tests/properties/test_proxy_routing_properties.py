@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from entity_sends_scene import EntityScene
 from fake_link import rejected
 from hypothesis import example, given
 from hypothesis import strategies as st
+from proxy_routing_scene import EntityScene
 
 from twinbus.broker.operations import Refused
 from twinbus.errors import ConditionError

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from twinbus.client.aio import drive
+from twinbus.client.aio import flow_driver
 from twinbus.client.aio.board_runner import BoardRunner
 from twinbus.client.aio.concurrency import (
     Event,
@@ -33,7 +33,7 @@ from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, 
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     Flow,
@@ -72,7 +72,7 @@ BACK = frozenset(("recovered", "secondary_back"))
 DISK_SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)
 
 
-class PairShell:
+class PairRunner:
     def __init__(self, state: ClientState, transport: Transport) -> None:
         self.state = state
         self._transport = transport
@@ -385,7 +385,7 @@ class PairShell:
     # --- the core ---
 
     async def run(self, flow: Flow[Result], perform: Callable[[Ask], Awaitable[Answer]]) -> Result:
-        return await drive.run(flow, perform, self.lock, self.settle)
+        return await flow_driver.run(flow, perform, self.lock, self.settle)
 
     def feed(self, entity: Entity, make: Callable[[float, int], EntityEvent]) -> None:
         """Something happened to an entity just now; `make` gets the time and the entity's epoch."""

@@ -1,4 +1,4 @@
-# Generated from client/aio/shell.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
+# Generated from client/aio/pair_runner.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
 """Does what flows ask for and what the pairing core orders, on threads.
 
 One lock guards the core. It is held for the steps of flows and never across I/O; orders are carried out after it is
@@ -16,7 +16,7 @@ from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, 
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     Flow,
@@ -33,7 +33,7 @@ from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.setup.preparation import Preparation
-from twinbus.client.sync import drive
+from twinbus.client.sync import flow_driver
 from twinbus.client.sync.board_runner import BoardRunner
 from twinbus.client.sync.concurrency import (
     Event,
@@ -73,7 +73,7 @@ BACK = frozenset(("recovered", "secondary_back"))
 DISK_SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)
 
 
-class PairShell:
+class PairRunner:
     def __init__(self, state: ClientState, transport: Transport) -> None:
         self.state = state
         self._transport = transport
@@ -386,7 +386,7 @@ class PairShell:
     # --- the core ---
 
     def run(self, flow: Flow[Result], perform: Callable[[Ask], Answer]) -> Result:
-        return drive.run(flow, perform, self.lock, self.settle)
+        return flow_driver.run(flow, perform, self.lock, self.settle)
 
     def feed(self, entity: Entity, make: Callable[[float, int], EntityEvent]) -> None:
         """Something happened to an entity just now; `make` gets the time and the entity's epoch."""
