@@ -9,8 +9,8 @@ from typing import Any
 
 from twinbus.board.look import FIRST_PAGE
 from twinbus.board.queue import LIFE_S
+from twinbus.board.quorum import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.board.schedule import BUSY_EVERY_S, CALM_EVERY_S, CLEAR_EVERY_S, EARLIER
-from twinbus.board.sharing import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.cost.bill import Alternative, Bill, Use, alternatives, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
