@@ -152,7 +152,10 @@ ROOMS = (
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
     Room(
-        "board", "reports of processes, the fleet they make, when to post and what to read", "plain_text", is_pure=True
+        "board",
+        "reports of processes, the fleet they make, when to post and what to read",
+        "plain_text units",
+        is_pure=True,
     ),
     Room("board.message", "a report as a message", "amqp board", is_pure=True),
     Room("board.reader", "the board, read", "board pairing.sending.failure transport"),

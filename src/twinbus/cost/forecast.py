@@ -267,8 +267,8 @@ def forecast(usage: Usage, prices: Prices | None = None) -> Forecast:
     """What a month costs, what the backlog needs, and what else there is to buy."""
     prices = prices or Prices()
     used = uses(usage)
-    standing = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
-    of_month = bill("a month", used, prices, base_usd=standing)
+    base_usd = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
+    of_month = bill("a month", used, prices, base_usd=base_usd)
     alone = sum(used[stage].full for stage in NOT_FROM_PAIRING)
     out_hours = usage.outages * usage.outage_s / 3600
     others = alternatives(alone, usage.messages * usage.size_bytes, out_hours, prices)
