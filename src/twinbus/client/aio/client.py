@@ -136,7 +136,7 @@ class PairedServiceBusClient:
         with self._runner.lock:
             entity = self._state.pair.entity(checked_path(path))
         sender = PairedServiceBusSender(self._runner, self._transport, entity, name)
-        self._runner.assign_warm_queue(sender.choice)
+        self._runner.warm_link.assign(sender.choice)
         self._senders.add(sender)
         return sender
 

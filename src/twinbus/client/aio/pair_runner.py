@@ -33,6 +33,7 @@ from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, 
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
+from twinbus.client.core.warm_link import WarmLink
 from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
@@ -51,7 +52,6 @@ from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.setup.preparation import Preparation
 from twinbus.pairing.abilities import Ability
-from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
@@ -85,8 +85,7 @@ class PairRunner:
         self._closing = Event()
         self._turns: dict[int, Event] = {}
         self._timers = Timers(self.pair.name)
-        self._warm_queue: int | None = None
-        self._is_warm_queue_assigned = False
+        self.warm_link = WarmLink(self.pair, self.lock, self._warm_up)
         self._syphon: SyphonRunner | None = None
         self._unstarted_syphon: OwnSyphon | None = None
         self._board: BoardRunner | None = None
@@ -115,8 +114,7 @@ class PairRunner:
                 self.event_log.report("pairing_warning", warning, namespace=self.state.secondary.name)
             for entity, failure in found.managed.items():
                 self.tried(entity, Ability.MANAGE, failure)
-            self._warm_queue = self._pick_queue()
-            self._warm_up(self._warm_queue)
+            self.warm_link.choose()
             self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
             self._schedule_recheck(FIRST_RECHECK_S)
             self.settle()
@@ -243,8 +241,7 @@ class PairRunner:
             self.state.recorder.paired(found)
         if self.state.spool is not None:
             self.state.spool.wake()
-        self._warm_queue = self._pick_queue()
-        self._warm_up(self._warm_queue)
+        self.warm_link.choose()
         await self._start_syphon(found)
 
     def _schedule_recheck(self, usual_s: float) -> None:
@@ -338,26 +335,8 @@ class PairRunner:
             failure = DISK_SILENT
         return answers.stored() if failure is None else answers.failed(failure)
 
-    # --- warm links ---
-
-    def assign_warm_queue(self, choice: QueueChoice) -> None:
-        """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
-        with self.lock:
-            if not self._is_warm_queue_assigned and self._warm_queue is not None:
-                choice.queue, self._is_warm_queue_assigned = self._warm_queue, True
-
-    def expect_detour(self, choice: QueueChoice) -> None:
-        """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
-        if choice.queue is None:
-            choice.queue = self._pick_queue()
-        self._warm_up(choice.queue)
-
-    def _pick_queue(self) -> int | None:
-        with self.lock:
-            return self.pair.rotation.pick(None, monotonic(), answers.chance())
-
-    def _warm_up(self, queue: int | None) -> None:
-        if queue is not None and self.pair.secondary.is_open and not self.pool.is_warm(queue):
+    def _warm_up(self, queue: int) -> None:
+        if not self.pool.is_warm(queue):
             self._timers.begin(lambda: self.pool.warm_up(queue, self.rules.attempt_s))
 
     # --- waiting ---
@@ -494,8 +473,8 @@ class PairRunner:
         return answers.stored() if failure is None else answers.failed(failure)
 
     def _sweep(self) -> None:
-        self.pool.close_idle(keep=self._warm_queue)
-        self._warm_up(self._warm_queue)
+        self.pool.close_idle(keep=self.warm_link.queue)
+        self.warm_link.keep()
         with self.lock:
             self.pair.look_at_secondary(monotonic())
         self.settle()

@@ -237,7 +237,7 @@ class PairedServiceBusSender(AnySender):
         try:
             if failure is not NOT_TRIED:
                 first = self._came_to(failure), epoch
-                self._runner.expect_detour(self.choice)
+                self._runner.warm_link.expect_detour(self.choice)
             if not prepared.ids:
                 return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
             return await self._send_by_flow(SendRequest(prepared, self.entity.path), started_at, timeout, first)
@@ -309,7 +309,7 @@ class PairedServiceBusSender(AnySender):
             return answers.stored(tuple(await self._send_on(await self._ready_link(until), request, until)))
         except LinkFailed as problem:
             self._note_failure(problem.failure)
-            self._runner.expect_detour(self.choice)
+            self._runner.warm_link.expect_detour(self.choice)
             return self._came_to(problem.failure)
         finally:
             self._lock.release()

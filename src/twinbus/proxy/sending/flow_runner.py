@@ -53,7 +53,7 @@ class FlowRunner:
         sends, first = send.sends, None
         if failure is not None:
             first = self._failed(failure), epoch
-            self._runner.expect_detour(sends.choice)
+            self._runner.warm_link.expect_detour(sends.choice)
         request = ArrivedMessages(send.arrivals, sends.entity.path)
         return await self._run(request, sends, send.at, first, partial(self._perform, send, request))
 
@@ -130,7 +130,7 @@ class FlowRunner:
                 sends.use_link(window, epoch, self._runner.pool.batch_bytes)
             await self._store(window, sends, request)
         except LinkFailed as problem:
-            self._runner.expect_detour(sends.choice)
+            self._runner.warm_link.expect_detour(sends.choice)
             return self._failed(problem.failure)
         return answers.stored()
 

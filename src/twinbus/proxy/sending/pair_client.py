@@ -231,7 +231,7 @@ class ProxySends:
         sends = self._entities.get(entity)
         if sends is None:
             sends = self._entities[entity] = EntitySends(entity, self, self._load)
-            self._runner.assign_warm_queue(sends.choice)
+            self._runner.warm_link.assign(sends.choice)
         if len(self._paths) < 2 * ENTITIES_MAX:
             self._paths[path] = sends
         return sends
