@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import PrimaryArguments, check_range
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import ArgumentGroup, PrimaryArguments, check_range, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, note

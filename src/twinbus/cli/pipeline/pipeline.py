@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.option_groups import add_command, check_writable, command_group
 from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.exit_codes import ExitCode
