@@ -22,7 +22,7 @@ from twinbus.amqp.message.sections import PropertyField
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.serial import ranges
 from twinbus.client.native.links import NativeLinks
-from twinbus.client.native.window import PendingTransfer, SendWindow
+from twinbus.client.native.send_window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection

@@ -21,7 +21,7 @@ from twinbus.amqp.message.sections import PropertyField, encode_message
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused
 from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.proxy.sending.sends import ProxySends
+from twinbus.proxy.sending.pair_client import ProxySends
 
 WINDOW = 1_000
 BODY = bytes(range(256)) * 4

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import tempfile
+import tracemalloc  # noqa: F401  pytest imports it when an object is collected, and fails if that happens again meanwhile
 from collections.abc import Iterator
 from functools import cache
 from itertools import count

@@ -15,7 +15,7 @@ from served import KEY, Served
 from spark_backlog import ids_of
 from spark_cluster import EXECUTOR, PYTHON_WORKER, SparkCluster
 
-from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX
+from twinbus.spark.source.consuming.staged_files import FILE_MESSAGES_MAX
 from twinbus.spark.source.rows import message_of
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(1_500)]
@@ -60,4 +60,4 @@ def test_100_000_messages_are_consumed_through_kills_of_drivers_and_executors(tm
         left = asyncio.run(ids_of(namespace.connection_string, "orders")).total()
         sys.stdout.write(f"{len(delivered):,} delivered, {repeated:,} times one again, {left:,} left\n")
         assert (len(delivered), left) == (MESSAGES, 0), "each is delivered, and gone from the queue"
-        assert repeated <= len(victims) * KILLED_AT_WORK * CHUNK_MESSAGES_MAX, "a chunk for each task that was killed"
+        assert repeated <= len(victims) * KILLED_AT_WORK * FILE_MESSAGES_MAX, "a chunk for each task that was killed"

@@ -55,11 +55,11 @@ def test_a_page_answers_while_a_hundred_events_a_second_happen_to_a_large_fleet(
         number = 0
         while not is_over.is_set():
             number += 1
-            console.tell(f"event {number}")
+            console.add_event(f"event {number}")
             time.sleep(1 / EVENTS_PER_S)
 
-    happening = threading.Thread(target=happen)
-    happening.start()
+    thread = threading.Thread(target=happen)
+    thread.start()
     try:
         expect(page.locator("#events")).to_contain_text("event 100")
         slowest_s = 0.0
@@ -74,7 +74,7 @@ def test_a_page_answers_while_a_hundred_events_a_second_happen_to_a_large_fleet(
         assert page.locator("#events li").count() <= 201, "events are bounded"
     finally:
         is_over.set()
-        happening.join()
+        thread.join()
     page.context.close()
 
 

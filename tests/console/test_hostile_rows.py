@@ -32,7 +32,7 @@ def shown(browser: Browser, console: Crowd, text: str, errors: list[str]) -> Pag
     page.goto(console.entrance)
     for name, section in every_section(text).items():
         console.put(name, section)
-    console.tell(text)
+    console.add_event(text)
     expect(page.locator("#processes tbody tr")).to_have_count(1)
     expect(page.locator("#events li")).not_to_have_count(0)
     return page

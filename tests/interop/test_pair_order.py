@@ -41,7 +41,7 @@ def is_clear(bus: PairedServiceBusClient, queue: str) -> bool:
 def command_syphon(bus: Any, what: str) -> None:
     """Let the syphon inside a client "pause" or "resume", which is done when this returns."""
     syphon = getattr(bus, "_target", bus)._state.syphon.syphon
-    loop = bus._loop.loop if isinstance(bus, OnLoop) else bus._shell._syphon._loop
+    loop = bus._loop.loop if isinstance(bus, OnLoop) else bus._runner._syphon._loop
 
     async def command() -> None:
         getattr(syphon, what)()

@@ -18,9 +18,9 @@ STALL_S = 60
 def until_recheck_s(clock: ClientClock, bus: Any) -> float:
     """How long it is until the client looks again by itself; nothing while it looks."""
     if isinstance(bus, OnLoop):
-        timer = bus._shell._timers._timers.get("recheck")
+        timer = bus._runner._timers._timers.get("recheck")
         return 0.0 if timer is None else float(timer.when() - clock())
-    running = bus._shell._timers
+    running = bus._runner._timers
     with running._changed:  # it writes both on a thread of its own
         dates, job = list(running._dates), running._jobs.get("recheck")
     return 0.0 if job is None else float(next(at for at, number, _ in dates if number == job[0]) - clock())

@@ -156,7 +156,7 @@ def test_a_thousand_senders_share_a_few_connections_and_one_ping_schedule(harnes
 
 def test_a_thousand_idle_senders_cost_no_connection_and_no_thread(harness: PairHarness) -> None:
     with harness.bus() as bus:
-        wait_until(lambda: bus._shell.pool.links == 1)
+        wait_until(lambda: bus._runner.pool.links == 1)
         before = harness.primary.connections, harness.secondary.connections, threading.active_count()
         senders = [bus.get_queue_sender(harness.orders) for _ in range(SENDERS)]
         after = harness.primary.connections, harness.secondary.connections, threading.active_count()

@@ -358,7 +358,7 @@ def test_a_forked_child_does_not_write_into_the_spool_of_its_parent(harness: Pai
     with spooling(harness, tmp_path, flavour="threads") as bus:
         sender = bus.get_queue_sender(harness.orders)
         sender.send_messages(ServiceBusMessage("1"))
-        spool = bus._shell.state.spool
+        spool = bus._runner.state.spool
         assert spool is not None
         reading, writing = os.pipe()
         if os.fork() == 0:

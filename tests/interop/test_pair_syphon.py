@@ -270,7 +270,7 @@ def test_a_credential_that_is_of_no_use_faults_the_pair_after_5_seconds(harness:
     bus = harness.client(enable_syphon=True)
     bus.pair()
     heard, began = Heard(bus), time.monotonic()
-    bus._shell._report_alert(Alert("refused", "secondary", "no backlog queue may be read"))
+    bus._runner._report_alert(Alert("refused", "secondary", "no backlog queue may be read"))
     assert heard.wait_for("side_closed").text == "the secondary has ended: no backlog queue may be read"
     assert bus.secondary.fault == "no backlog queue may be read"
     assert bus.primary.fault is None

@@ -15,12 +15,12 @@ from local_proxy import LocalProxy
 from paired import wait_until
 from token_makers import js_token
 
-from twinbus.amqp.account import QUEUED_MAX
 from twinbus.amqp.codec.outcomes import ACCEPTED, Error
 from twinbus.amqp.codec.performatives import Source
 from twinbus.amqp.codec.types import Int, Long, Symbol
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.message.sections import PropertyField, encode_message
+from twinbus.amqp.peer_memory import QUEUED_MAX
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.auth import claims

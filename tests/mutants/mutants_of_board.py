@@ -47,7 +47,7 @@ BOARD = (
     ),
     Mutant(
         "X6",
-        "board/sharing.py",
+        "board/quorum.py",
         "if len(who) >= self._quorum}",
         "if len(who) >= 1}",
         "one host moves the others",
@@ -55,7 +55,7 @@ BOARD = (
     ),
     Mutant(
         "X6",
-        "board/sharing.py",
+        "board/quorum.py",
         "        if not -REPLAY_S * 1000 <= post.enqueued_ms - report.there_ms <= REPLAY_S * 1000:",
         "        if False:",
         "a copy of a signed report counts as a new one",
@@ -63,7 +63,7 @@ BOARD = (
     ),
     Mutant(
         "X6",
-        "board/sharing.py",
+        "board/quorum.py",
         "        return at + self._ahead_max_s - signed.enqueued_s",
         "        return at + (self._ahead_min_s or 0.0) - signed.enqueued_s - FRESH_S",
         "an old report counts while nothing proves that it is old",
@@ -71,7 +71,7 @@ BOARD = (
     ),
     Mutant(
         "X6",
-        "board/sharing.py",
+        "board/quorum.py",
         "self._share_max = max(1, INSTANCES_MAX // max(1, len(self._latest)))",
         "self._share_max = 1_000_000",
         "a host whose key is lost fills the memory of all others",

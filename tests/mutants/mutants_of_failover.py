@@ -153,7 +153,7 @@ FAILOVER = (
     ),
     Mutant(
         "P4",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "            if pause_s is None:\n                self._raise(failure)\n",
         "            if pause_s is None:\n                return None\n",
         "a server that stays busy is not raised to the caller",
@@ -241,7 +241,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "        patience_s = self._rules.attempts * self._rules.attempt_s\n",
         "        patience_s = self._rules.attempt_s\n",
         "a send gives up on a secondary that is away before its attempts are over",
@@ -281,7 +281,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "        self._secondary_until = None\n",
         "        self._secondary_until = self._end_of_wait()\n",
         "an attempt that nobody answers uses up the time in which a send waits for the secondary",
@@ -289,7 +289,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "                queue = find()\n",
         "",
         "a send is given up though a backlog queue may be used again",
@@ -369,7 +369,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "            if not is_over:\n                pair.feed(entity, TrialProvedNothing(",
         "            if wait_s:\n                pair.feed(entity, TrialProvedNothing(",
         "a trial that is cut short keeps everybody from trying for ever",
@@ -377,7 +377,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "keep_back_s=time_for_detour_s(self._rules, left_s))",
         "keep_back_s=0.0)",
         "a trial uses up the time of its caller, and none is left for the detour",
@@ -385,7 +385,7 @@ FAILOVER = (
     ),
     Mutant(
         "P7",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "                    wait_s = self._rules.busy_wait_s\n",
         "                    wait_s = 0.0\n",
         "a primary that said it is busy is tried again within ten seconds",

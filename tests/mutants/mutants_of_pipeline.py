@@ -231,7 +231,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/source/consuming/receiving.py",
+        "spark/source/consuming/task_steps.py",
         "    if (yield CreateManifest(task.manifest, manifest)):",
         "    if (yield CreateManifest(task.manifest, manifest)) or True:",
         "two attempts at a task of a batch read different messages",

@@ -95,7 +95,7 @@ PROXY = (
     ),
     Mutant(
         "X5",
-        "proxy/sending/sends.py",
+        "proxy/sending/pair_client.py",
         "        self._is_stopping = True",
         "        self._is_stopping = False",
         "a proxy that stops takes what it will not answer",
@@ -103,7 +103,7 @@ PROXY = (
     ),
     Mutant(
         "X5",
-        "proxy/sending/entity_sends.py",
+        "proxy/sending/routing.py",
         "self._take([self._new_send(transfer.arrivals, at, on_replies, transfer) for transfer in transfers], at)",
         "on_replies(transfers, DONE)\n"
         "        self._take([self._new_send(each.arrivals, at, lambda *_: None, each) for each in transfers], at)",

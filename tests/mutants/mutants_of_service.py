@@ -127,7 +127,7 @@ SERVICE = (
     ),
     Mutant(
         "S1",
-        "broker/links/disk_share.py",
+        "broker/links/disk_fairness.py",
         "and sender.recent.at(now) > LITTLE_BYTES",
         "",
         "who sends little waits for the disk with those who send much",
@@ -135,7 +135,7 @@ SERVICE = (
     ),
     Mutant(
         "S1",
-        "broker/links/disk_share.py",
+        "broker/links/disk_fairness.py",
         "return unwritten_bytes > SHARED_BYTES and sender",
         "return unwritten_bytes > ALONE_BYTES and sender",
         "who sends much puts all of it in front of the others",

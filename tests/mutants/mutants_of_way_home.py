@@ -281,7 +281,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "        if self._rules.has_spool and spool_reason is None:",
         "        if False:",
         "with both namespaces down a send is refused though there is a spool",
@@ -289,7 +289,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "client/flows/flows.py",
+        "client/flows/send_flow.py",
         "if self._rules.has_spool and not self._is_home_again:",
         "if False:",
         "sends wait for a secondary that is known to be away, though there is a spool",

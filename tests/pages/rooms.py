@@ -76,7 +76,7 @@ ROOMS = (
     Room("client.sync", "the client for threads", "board client pairing syphon"),
     Room("client.native", "links of our own engine for a pair", "amqp client earliest_timer pairing transport"),
     Room(
-        "client.native.window",
+        "client.native.send_window",
         "what is on its way on one link, and until when",
         "amqp client.native pairing transport",
         is_pure=True,
@@ -152,7 +152,10 @@ ROOMS = (
     Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
     # the board
     Room(
-        "board", "reports of processes, the fleet they make, when to post and what to read", "plain_text", is_pure=True
+        "board",
+        "reports of processes, the fleet they make, when to post and what to read",
+        "plain_text units",
+        is_pure=True,
     ),
     Room("board.message", "a report as a message", "amqp board", is_pure=True),
     Room("board.reader", "the board, read", "board pairing.sending.failure transport"),
@@ -243,11 +246,11 @@ ROOMS = (
         is_pure=True,
     ),
     Room(
-        "proxy.sending.entity_sends",
-        "sends to one entity: straight, or by a flow",
+        "proxy.sending.routing",
+        "which way a send takes: straight, or by a flow",
         (
-            "broker.links.backend broker.message broker.operations client.flows.asks client.native client.reporting "
-            "pairing proxy"
+            "broker.links.backend broker.message broker.operations client.flows.io_requests client.native "
+            "client.reporting pairing proxy"
         ),
         is_pure=True,
     ),

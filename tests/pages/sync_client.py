@@ -23,7 +23,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "src" / "twinbus" / "client"
 FILES = (
-    *("backlog_pool", "client", "drive", "provisioner", "receivers", "sdk_transport", "sender", "shell", "sides"),
+    *(
+        "backlog_pool",
+        "client",
+        "flow_driver",
+        "pair_runner",
+        "provisioner",
+        "receivers",
+        "sdk_transport",
+        "sender",
+        "sides",
+    ),
     "transport",
 )
 

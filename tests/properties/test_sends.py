@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Place, Reply, ScriptedBus, fails
 from seeds import examples
 
-from twinbus.client.flows.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.io_requests import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.pairing.failover import FailedOver, Suspect
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.sending.failure import FailureKind

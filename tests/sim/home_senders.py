@@ -13,9 +13,9 @@ from twinbus.amqp.codec.types import Value
 from twinbus.amqp.message.message_builder import Header, PropertyField, encode_message
 from twinbus.broker.core.commands import OpenSender, SendMessages
 from twinbus.broker.message import read_arrival
-from twinbus.client.aio import drive
+from twinbus.client.aio import flow_driver
 from twinbus.client.core import probes
-from twinbus.client.flows.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
+from twinbus.client.flows.io_requests import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
 from twinbus.client.flows.ordered_sends import sending_of
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.entity import Entity
@@ -51,7 +51,7 @@ class HomeShell(SimulatedShell):
             assert isinstance(ask, OpenBacklog)
             return self._answer(await self._open_link(ask))
 
-        await drive.run(probes.try_secondary(self.pair, self.loop.now), open_link, self.lock, self.settle)
+        await flow_driver.run(probes.try_secondary(self.pair, self.loop.now), open_link, self.lock, self.settle)
 
     async def _ping_once(self, entity: Entity) -> None:
         async def probe(ask: Ask) -> Answer:
@@ -59,7 +59,7 @@ class HomeShell(SimulatedShell):
             command = SendMessages(ask.path, (read_arrival(ping(), str),)) if ask.sends_ping else OpenSender(ask.path)
             return self._answer(await self._primary.attempt(command, ask.timeout_s))
 
-        await drive.run(probes.ping(self.pair, entity), probe, self.lock, self.settle)
+        await flow_driver.run(probes.ping(self.pair, entity), probe, self.lock, self.settle)
 
 
 class HomeCall(Call):

@@ -9,11 +9,11 @@ from twinbus.broker.core.commands import AcceptSession
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.entity import MessagingEntity
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.locks import LOCK_COST_BYTES
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.topics.topic import AT_ONCE_MS, Topic
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.store.api import MessageRow, MessageState
 
 

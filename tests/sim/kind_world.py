@@ -26,7 +26,7 @@ from sim.world import Parts
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Notice, Reply
-from twinbus.broker.entities.window import WindowLimits
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.operations import ReceiverLost, Refused
 from twinbus.broker.store.api import Report, StoredNamespace
 from twinbus.errors import StoreError, StoreUnavailable

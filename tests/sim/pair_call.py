@@ -14,7 +14,7 @@ from typing import assert_never
 from sim.invariants import check
 from sim.pair_messages import SimulatedRequest
 from sim.pair_watch import TRIAL_S, Watch
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -29,7 +29,7 @@ from twinbus.client.flows.asks import (
     ToSpool,
     WaitTurn,
 )
-from twinbus.client.flows.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, SendFlow
+from twinbus.client.flows.send_flow import DOUBTS_MAX, TIMEOUT_LEAST_S, SendFlow
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.secondary import is_about_the_secondary

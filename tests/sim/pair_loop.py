@@ -1,7 +1,7 @@
 """Time and tasks of a simulated pair: what happens next is whatever is due first, and nobody waits for real.
 
 Tasks are plain coroutines. They wait for a `Signal`, which is set once; the loop then lets them go on. So the shipping
-`aio.drive.run` runs here as it does under asyncio.
+`aio.flow_driver.run` runs here as it does under asyncio.
 """
 
 from __future__ import annotations

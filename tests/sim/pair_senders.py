@@ -12,8 +12,8 @@ from sim.pair_messages import SimulatedRequest, Writer
 from sim.pair_places import Places
 from sim.pair_rules import Habits
 from sim.pair_shell import SimulatedShell
-from twinbus.client.flows.asks import Answer, Failed, Stored, ToPrimary
-from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.io_requests import Answer, Failed, Stored, ToPrimary
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded

@@ -21,10 +21,10 @@ from sim.pair_network import Outcome, Road
 from sim.pair_watch import Watch
 from twinbus.broker.core.commands import OpenSender, SendMessages
 from twinbus.broker.message import read_arrival
-from twinbus.client.aio import drive
+from twinbus.client.aio import flow_driver
 from twinbus.client.core import probes
 from twinbus.client.core.effect_runner import TimerKey, run_effects
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -85,7 +85,7 @@ class SimulatedShell:
         return self.watch.closed_at is not None
 
     async def run(self, flow: Flow[Result], call: Call) -> Result:
-        return await drive.run(flow, lambda ask: self.perform(ask, call), self.lock, self.settle)
+        return await flow_driver.run(flow, lambda ask: self.perform(ask, call), self.lock, self.settle)
 
     async def perform(self, ask: Ask, call: Call) -> Answer:
         self.watch.note(call, ask)
@@ -221,7 +221,7 @@ class SimulatedShell:
             self.watch.trial_ends(ask.queue, outcome if isinstance(outcome, Failure) else None)
             return self._answer(outcome)
 
-        await drive.run(probes.try_secondary(self.pair, self.loop.now), open_link, self.lock, self.settle)
+        await flow_driver.run(probes.try_secondary(self.pair, self.loop.now), open_link, self.lock, self.settle)
         self.check_order()
 
     def _open_link(self, ask: OpenBacklog) -> Signal[Outcome]:
@@ -252,7 +252,7 @@ class SimulatedShell:
             outcomes.append(outcome)
             return self._answer(outcome)
 
-        await drive.run(probes.ping(self.pair, entity), probe, self.lock, self.settle)
+        await flow_driver.run(probes.ping(self.pair, entity), probe, self.lock, self.settle)
         self._pings[entity] -= 1
         if outcomes:
             self._seen["pings: failed" if isinstance(outcomes[0], Failure) else "pings: succeeded"] += 1

@@ -27,7 +27,7 @@ from twinbus.proxy.relay.relay import Relay
 from twinbus.proxy.relay.requested_messages import SettlementObserver
 from twinbus.proxy.relay.transactions import TransactionRelay
 from twinbus.proxy.relay.upstream import UpstreamConnections
-from twinbus.proxy.sending.sends import ProxySends
+from twinbus.proxy.sending.pair_client import ProxySends
 
 PRIMARY_NAME = "contoso"
 
@@ -113,15 +113,15 @@ class SimulatedProxy(SimulatedServer):
                 self.scheduler.after_action()
 
         self.sends = sends = ProxySends(self._primary, self.options, after_replies=after_events)
-        shell: Any = sends._shell
-        shell._provisioner = lambda: KnownQueues(len(self.queues))
-        shell.state.inspect = lambda: None
-        shell.event_log.on("*", self._count)
+        runner: Any = sends._runner
+        runner._provisioner = lambda: KnownQueues(len(self.queues))
+        runner.state.inspect = lambda: None
+        runner.event_log.on("*", self._count)
         if self.options.spool is not None:
-            spool = SimulatedOwnSpool(shell.state, shell.event_log.report, called_where_it_runs())
+            spool = SimulatedOwnSpool(runner.state, runner.event_log.report, called_where_it_runs())
             self.seen["messages in a spool that is taken over"] += len(list(self.spool.disk.all_rows()))
             await spool.begin(self.spool)
-            shell._own_spool = lambda: spool
+            runner._own_spool = lambda: spool
         await sends.start()
         self.upstream = UpstreamConnections(
             self._primary.dial(self.attempt_s), attempt_s=self.attempt_s, after_events=after_events

@@ -17,9 +17,9 @@ from sim.disk import SimulatedStore
 from sim.proxy_history import History
 from sim.proxy_loop import Process, SimulatedLoop, start
 from sim.proxy_network import Network, WireEnd
-from twinbus.amqp.account import Account, AccountPool
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.limits import ConnectionLimits
+from twinbus.amqp.peer_memory import Account, AccountPool
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.auth.access_rules import RuleBook
 from twinbus.broker.auth.authority import Authority

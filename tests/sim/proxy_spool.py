@@ -17,7 +17,7 @@ from sim.proxy_history import History
 from sim.proxy_loop import SimulatedLoop, current_process
 from sim.proxy_network import Network
 from sim.proxy_servers import KEY, Acceptance, TimedStore
-from twinbus.amqp.account import AccountPool
+from twinbus.amqp.peer_memory import AccountPool
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.amqp_connection import AmqpConnection
 from twinbus.client.core.own_spool import OwnSpool

@@ -16,12 +16,12 @@ from typing import Any
 
 from sim.clock import START_MS
 from sim.proxy_loop import SimulatedLoop
-from twinbus.amqp.account import Account
+from twinbus.amqp.peer_memory import Account
 from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.broker.net.amqp_connection import AmqpConnection
 from twinbus.client.core import answers
 from twinbus.client.flows import schedule_tokens
-from twinbus.client.native.window import SendWindow
+from twinbus.client.native.send_window import SendWindow
 from twinbus.transport.connection import NamespaceConnection
 
 OURS = "twinbus."

@@ -21,15 +21,15 @@ from sim.clock import START_MS
 from sim.invariants import check
 from sim.proxy_loop import Process, start
 from sim.runner import Outcome
-from twinbus.board import sharing
+from twinbus.board import quorum
 from twinbus.board.look import look
 from twinbus.board.message import encode_post
 from twinbus.board.poster import BoardPoster
 from twinbus.board.queue import LIFE_S, board_path
+from twinbus.board.quorum import FRESH_S, REPLAY_S, SharedFindings, sign
 from twinbus.board.reader import run_look
 from twinbus.board.report import EntityFinding, ProcessReport, ReportedState, encode_report
 from twinbus.board.sharer import BoardSharer
-from twinbus.board.sharing import FRESH_S, REPLAY_S, SharedFindings, sign
 from twinbus.broker.core.commands import CreateQueue
 from twinbus.pairing.events import Event, OthersFailedOver, PingSucceeded, SendFailed, SendSucceeded, TimeCame
 from twinbus.pairing.failover import FailedOver, Healthy, State, Suspect, step
@@ -261,7 +261,7 @@ class ShareWorld(BoardWorld):
 
     def _crowd(self) -> None:
         """More instances of one host than are remembered of all."""
-        names = [f"crowd{number}" for number in range(sharing.INSTANCES_MAX + 5)]
+        names = [f"crowd{number}" for number in range(quorum.INSTANCES_MAX + 5)]
         bodies = [self._false_report(self._liar, f"{name}-{self.loop.now:.0f}") for name in names]
         self._tell([(body, sign(self._keys[self._liar], PATH, body)) for body in bodies])
 

@@ -20,7 +20,7 @@ from sim.pair_loop import Signal, VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
 from twinbus.broker.core.registry import Registry
-from twinbus.client.flows.asks import Answer, Ask, Failed, Stored, ToSpool
+from twinbus.client.flows.io_requests import Answer, Ask, Failed, Stored, ToSpool
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
@@ -103,9 +103,9 @@ class SpoolShell(HomeShell):
     async def _die_if_dead(self) -> None:
         """Wait for ever, and be remembered: what is forgotten would be ended, which is what a kill does not do."""
         if self.is_dead:
-            grave: Signal[None] = Signal()
-            self.process.graves.append(grave)
-            await grave
+            forever: Signal[None] = Signal()
+            self.process.waits_of_the_dead.append(forever)
+            await forever
 
     async def _to_spool(self, ask: ToSpool, call: Call) -> Answer:
         failure = await self.process.put(call.entity.path, ask)
@@ -143,7 +143,7 @@ class SpoolProcess:
         seen: Counter[str],
     ) -> None:
         self.loop, self.seen = loop, seen
-        self.graves: list[Signal[None]] = []
+        self.waits_of_the_dead: list[Signal[None]] = []
         self.namespace = namespace
         self.bytes_max = bytes_max
         self._name = name

@@ -21,13 +21,13 @@ from twinbus.broker.core.replies import AddressedReply, Delivery, Notice, Step
 from twinbus.broker.entities.due_scan import DueScan
 from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend
 from twinbus.broker.entities.entity import MessagingEntity
+from twinbus.broker.entities.loaded_head import Window
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver, Receivers
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.topics.subscription import ActiveRule, RuleMatcher, Selection
 from twinbus.broker.entities.topics.topic import Topic
-from twinbus.broker.entities.window import Window
 from twinbus.broker.filters.message_view import TopicMessage
 from twinbus.broker.ops.ledger_events import MessageEventRecorder
 from twinbus.broker.store.api import Change, Committed, InsertMessages, MessageRow, MessageState, StoredNamespace

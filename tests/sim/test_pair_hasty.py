@@ -13,7 +13,7 @@ from sim.pair_network import Road
 from sim.pair_senders import Applications
 from sim.pair_shell import SimulatedShell
 from sim.runner import first_pair_problem
-from twinbus.client.flows.asks import Answer, Failed
+from twinbus.client.flows.io_requests import Answer, Failed
 from twinbus.pairing.backlog.rotation import Silence
 from twinbus.pairing.secondary import Secondary
 from twinbus.pairing.sending.failure import Failure, FailureKind

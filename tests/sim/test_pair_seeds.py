@@ -15,9 +15,9 @@ from seeds import found, seed_count
 from sim.__main__ import main
 from sim.pair_conditions import Trouble
 from sim.runner import first_pair_problem, run_pair_seed
-from twinbus.client.flows import flows
-from twinbus.client.flows.asks import Answer, Flow
-from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows import send_flow
+from twinbus.client.flows.io_requests import Answer, Flow
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.pairing import entity as entity_module
 from twinbus.pairing import failover
 from twinbus.pairing.backlog import envelope
@@ -321,7 +321,7 @@ BUGS: list[tuple[object, str, object]] = [
     (Pair, "classify", fail_over_when_busy),
     (Pair, "classify", raise_nothing),
     (Pair, "queue_failed", lose_nothing),
-    (flows, "is_about_the_secondary", blame_the_queue),
+    (send_flow, "is_about_the_secondary", blame_the_queue),
     (Secondary, "_rouse_all", let_them_sleep),
     (Secondary, "_next_pause_s", try_without_a_pause),
     (Secondary, "begin_trial", knock_for_everybody),
@@ -333,7 +333,7 @@ BUGS: list[tuple[object, str, object]] = [
     (encoded_messages, "address", send_home_to_another),
     (envelope, "_moving", leave_the_session_where_it_is),
     (envelope, "_moving", leave_the_time_to_live_where_it_is),
-    (flows, "backlog_path", name_the_next_queue),
+    (send_flow, "backlog_path", name_the_next_queue),
     (SendFlow, "run", forget_what_was_tried),
     (SendFlow, "run", never_leave_the_line),
     (SendFlow, "_wait_while_busy", hurry),

@@ -20,8 +20,8 @@ from twinbus.broker.operations import ReceiverDrained, Refused, Settled, Settlem
 from twinbus.pairing.sending.failure import Failure
 from twinbus.proxy.relay.relay import Relay, RelayedReceiver
 from twinbus.proxy.relay.upstream import UpstreamConnections
-from twinbus.proxy.sending.entity_sends import DONE, DirectSend, EntitySends, OnReplies, Reply, SplitBatch
-from twinbus.proxy.sending.sends import ProxySends
+from twinbus.proxy.sending.pair_client import ProxySends
+from twinbus.proxy.sending.routing import DONE, DirectSend, EntitySends, OnReplies, Reply, SplitBatch
 from twinbus.spool.contents import SpoolContents
 from twinbus.transport.links.link_handler import LinkHandler
 

@@ -9,8 +9,8 @@ import pytest
 from seeds import found, seed_count
 
 from sim.share_world import first_share_problem, run_share_seed
-from twinbus.board import sharing
-from twinbus.board.sharing import SharedFindings
+from twinbus.board import quorum
+from twinbus.board.quorum import SharedFindings
 
 SEEDS = seed_count(3, 100)
 SEEDS_TO_FIND_A_BUG = 40
@@ -19,7 +19,7 @@ SEEDS_TO_FIND_A_BUG = 40
 @pytest.fixture(autouse=True)
 def remember_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a crowd is soon a crowd."""
-    monkeypatch.setattr(sharing, "INSTANCES_MAX", 30)
+    monkeypatch.setattr(quorum, "INSTANCES_MAX", 30)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -74,9 +74,9 @@ def _stored(signed: Any) -> float:
 
 
 BUGS: tuple[tuple[object, str, Any], ...] = (
-    (sharing, "is_signed", believes_every_signature),
-    (sharing, "REPLAY_S", 1e9),
-    (sharing, "FRESH_S", 1e9),
+    (quorum, "is_signed", believes_every_signature),
+    (quorum, "REPLAY_S", 1e9),
+    (quorum, "FRESH_S", 1e9),
     (SharedFindings, "__init__", believes_one_host),
     (SharedFindings, "__init__", believes_itself),
     (SharedFindings, "_see_own", learns_no_time),

@@ -11,7 +11,7 @@ from seeds import found, seed_count
 
 from sim.__main__ import main
 from sim.runner import first_spool_problem, run_spool_seed
-from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.client.flows.send_record import SendRecord
 from twinbus.pairing.sending.failure import Failure
 from twinbus.spool.contents import SpoolContents

@@ -41,8 +41,8 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Delivery, Forwarded, Notice
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.broker.operations import (
     Abandon,

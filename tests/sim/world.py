@@ -26,7 +26,7 @@ from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import Forwarded, Notice, Reply
-from twinbus.broker.entities.window import WindowLimits
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.operations import TransactionTimedOut
 from twinbus.broker.store.api import DiskSpaceChanged, Report, RowsRead, StoredNamespace
 from twinbus.errors import StoreError

@@ -16,10 +16,10 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.spark import register
 from twinbus.spark.queue_browser import QueueUnreachable
-from twinbus.spark.source.consuming.receiving import run_steps, stage_steps
-from twinbus.spark.source.consuming.staged_files import read_staged
+from twinbus.spark.source.consuming.staged_files import FILE_MESSAGES_MAX, read_staged
 from twinbus.spark.source.consuming.staging import ReceiveTask, StagedFile, parse_name
-from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX, TaskReceiver
+from twinbus.spark.source.consuming.task_receiver import TaskReceiver
+from twinbus.spark.source.consuming.task_steps import run_steps, stage_steps
 from twinbus.spark.source.rows import message_of
 from twinbus.storage import open_folder
 from twinbus.testing import LocalNamespace
@@ -133,7 +133,7 @@ def test_a_task_takes_as_many_as_it_may_and_gives_the_rest_back(
     assert (manifest.rows, manifest.uncompleted) == (most, 0)
     staged = list(read_staged(folder, manifest.files))
     assert {each.entity for each in staged} == {queue}
-    assert max(len(each.messages) for each in staged) <= CHUNK_MESSAGES_MAX
+    assert max(len(each.messages) for each in staged) <= FILE_MESSAGES_MAX
     assert ids_in(namespace, queue).total() == count - most
     with receiver(namespace, queue) as link:  # nothing is under lock any more
         rest = run_steps(stage_steps(ReceiveTask("a1", 1, 1, queue, most), "0f"), folder, link)

@@ -13,7 +13,7 @@ from consuming_run import ConsumingRun, kill_on_the_way
 from spark_backlog import ids_of
 from spark_cluster import PYTHON_WORKER, command_of
 
-from twinbus.spark.source.consuming.task_receiver import CHUNK_MESSAGES_MAX
+from twinbus.spark.source.consuming.staged_files import FILE_MESSAGES_MAX
 from twinbus.spark.source.rows import message_of
 from twinbus.testing import LocalNamespace
 
@@ -36,5 +36,5 @@ def test_messages_are_consumed_though_workers_and_the_driver_are_killed(tmp_path
         kill_on_the_way(run, victims, 1, random.Random(7))
         delivered = run.delivered()
         assert set(delivered) == {str(each) for each in range(MESSAGES)}
-        assert delivered.total() <= MESSAGES + len(victims) * 2 * CHUNK_MESSAGES_MAX
+        assert delivered.total() <= MESSAGES + len(victims) * 2 * FILE_MESSAGES_MAX
         assert asyncio.run(ids_of(namespace.connection_string, "orders")).total() == 0

@@ -42,8 +42,8 @@ class Counts:
 
 @pytest.fixture(scope="module")
 def counts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Counts:
-    from twinbus.client.aio import shell as aio_shell
-    from twinbus.client.sync import shell
+    from twinbus.client.aio import pair_runner as aio_pair_runner
+    from twinbus.client.sync import pair_runner
 
     folder = tmp_path_factory.mktemp("agrees")
     with (
@@ -51,7 +51,7 @@ def counts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Cou
         LocalNamespace("contoso", queues=ENTITIES) as primary,
         LocalNamespace("backup") as secondary,
     ):
-        for module in (shell, aio_shell):  # no look but those of the scenario, however busy the machine is
+        for module in (pair_runner, aio_pair_runner):  # no look but those of the scenario, however busy the machine is
             patched.setattr(module, "FIRST_RECHECK_S", 3_600.0)
         cost_scenario.run(NamespacePair(primary, secondary), folder)
         counted = metered(primary), metered(secondary)

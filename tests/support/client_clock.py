@@ -36,4 +36,4 @@ class ClientClock:
         if isinstance(bus, OnLoop):
             bus._loop.loop.call_soon_threadsafe(int)
         else:
-            bus._shell._timers.begin(int)
+            bus._runner._timers.begin(int)

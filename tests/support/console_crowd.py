@@ -50,8 +50,8 @@ class Crowd:
     def put(self, name: str, section: dict[str, Any]) -> None:
         self._loop.call_soon_threadsafe(self.state.put, name, section)
 
-    def tell(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self.state.tell, "note", text)
+    def add_event(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self.state.add_event, "note", text)
 
 
 @contextmanager

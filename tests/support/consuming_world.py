@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.source.consuming.consuming_offsets import ConsumingOffsets
-from twinbus.spark.source.consuming.receiving import LockedMessage, Steps, run_steps, stage_steps, take_step
 from twinbus.spark.source.consuming.staged_files import decode_messages, read_staged
 from twinbus.spark.source.consuming.staging import (
     AdoptTask,
@@ -21,6 +20,7 @@ from twinbus.spark.source.consuming.staging import (
     parse_name,
     parse_offset,
 )
+from twinbus.spark.source.consuming.task_steps import LockedMessage, Steps, run_steps, stage_steps, take_step
 from twinbus.spark.source.options import read_options
 from twinbus.spark.source.stream_offsets import CHECK_S, PeekedEntry
 from twinbus.storage import Folder, Lease, SkipFolder, StoredFile

@@ -8,7 +8,7 @@ from typing import Any, cast
 from twinbus.amqp.codec.outcomes import ACCEPTED, Error, Outcome, Rejected
 from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.sending_link import SendingLink
-from twinbus.client.native.window import SendWindow
+from twinbus.client.native.send_window import SendWindow
 
 
 class FakeLink:

@@ -27,9 +27,9 @@ from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEvents
 from twinbus.broker.core.replies import WORK_PER_STEP, Delivery, MessagesFound, Notice, Reply
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.broker.operations import Done, ReceiveMode, Refused, Settled, SettlementOutcome
 from twinbus.broker.store.api import MessageRow, MessageState, Report, StoredNamespace

@@ -19,7 +19,7 @@ from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused, SenderOpened
 from twinbus.client.namespace import Namespace
 from twinbus.errors import NamespaceError
-from twinbus.proxy.sending.sends import ProxySends
+from twinbus.proxy.sending.pair_client import ProxySends
 from twinbus.transport.links.requests import Response, read_response
 
 Result = TypeVar("Result")

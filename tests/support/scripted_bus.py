@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, assert_never
 
 from twinbus.client.core import probes
 from twinbus.client.core.effect_runner import TimerKey, run_effects
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -39,7 +39,7 @@ from twinbus.client.flows.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from twinbus.amqp.account import ELEMENT_COST, Account
 from twinbus.amqp.codec.composites import read_descriptor
 from twinbus.amqp.codec.decoding import count_elements
 from twinbus.amqp.codec.frame_codec import read_disposition
@@ -36,6 +35,7 @@ from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionE
 from twinbus.amqp.idle import IdleWatch
 from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
 from twinbus.amqp.outbox import Outbox
+from twinbus.amqp.peer_memory import ELEMENT_COST, Account
 from twinbus.amqp.sasl import ClientHandshake, ClientSasl, Handshake, ServerHandshake, ServerSasl
 from twinbus.amqp.session import OUTGOING_WINDOW, Session
 from twinbus.errors import AmqpError

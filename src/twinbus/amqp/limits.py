@@ -24,7 +24,7 @@ class ConnectionLimits:
     message_bytes_max: int = 1024 * 1024 + 64 * 1024
     """A larger delivery is not kept: it is rejected when its last frame arrives."""
     held_bytes_max: int = 64 * 1024 * 1024
-    """Memory held for the peer, see `account`; more closes the connection. Not used if an account is given."""
+    """Memory held for the peer, see `peer_memory`; more closes the connection. Not used if an account is given."""
     elements_max: int = 50_000
     """Values in one frame that is not a transfer."""
     unsettled_max: int = 65_536

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.codec.outcomes import DeliveryState, Error, Rejected, SessionViolation
 from twinbus.amqp.codec.performatives import Attach, Flow, LinkRole
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.peer_memory import FRAME_COST
 from twinbus.amqp.serial import SERIAL_MASK, steps
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from twinbus.amqp.account import FRAME_COST, LINK_COST, SESSION_COST
 from twinbus.amqp.codec.frame_codec import DispositionFields, read_transfer
 from twinbus.amqp.codec.outcomes import (
     ConnectionViolation,
@@ -39,6 +38,7 @@ from twinbus.amqp.events import (
     SessionEnded,
 )
 from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.peer_memory import FRAME_COST, LINK_COST, SESSION_COST
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import SERIAL_MASK, ids_between, steps

@@ -1,5 +1,14 @@
 """The board: one queue of the secondary on which the processes of a pair say how they are doing.
 
-The protocol is here as values and decisions without I/O (`report`, `schedule`, `look`, `fleet`); `poster` and `reader`
-carry it out. docs/reference/board.md describes it for other implementations.
+The protocol is here as values and decisions without I/O. docs/reference/board.md describes it for others.
+
+queue.py, message.py   the queue, and a report as a message
+report.py, fleet.py    what one process says, and what all of them together do
+schedule.py            when to post
+look.py                what to read
+quorum.py              which findings of other hosts may be acted on
+
+poster.py   posts
+reader.py   reads
+sharer.py   reads in the background, while something is suspect
 """

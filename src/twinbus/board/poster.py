@@ -16,9 +16,9 @@ from twinbus.amqp.codec.outcomes import RELEASED
 from twinbus.amqp.events import TransferArrived
 from twinbus.board.message import encode_post
 from twinbus.board.queue import LIFE_S, board_path
+from twinbus.board.quorum import SharedFindings
 from twinbus.board.report import ProcessPhase, ProcessReport, encode_report
 from twinbus.board.schedule import CLEAR_EVERY_S, PostSchedule, every_s
-from twinbus.board.sharing import SharedFindings
 from twinbus.pairing.sending.failure import Failure
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from twinbus.units import iso_duration
+
 LIFE_S: Final = 300
 """Time to live of a report."""
 
@@ -13,7 +15,7 @@ BOARD_SETTINGS: Final[Mapping[str, int | str | bool]] = MappingProxyType(
     {
         "max_size_in_megabytes": 1024,
         "max_delivery_count": 2_147_483_647,  # who clears it gives back what is not over
-        "default_message_time_to_live": f"PT{LIFE_S // 60}M",
+        "default_message_time_to_live": iso_duration(LIFE_S * 1000),
         "lock_duration": "PT1M",
         "dead_lettering_on_message_expiration": False,
         "requires_session": False,

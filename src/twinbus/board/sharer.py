@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from twinbus.board.look import look
+from twinbus.board.quorum import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S, SharedFindings
 from twinbus.board.reader import run_look
-from twinbus.board.sharing import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S, SharedFindings
 from twinbus.errors import DecodeError
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial

@@ -55,11 +55,11 @@ class ReceiveSource:
 def receiving_from(namespace: Namespace, where: ReceiveSource, attempt_s: float) -> Iterator[MessageReceiver]:
     """Raises `TwinbusError` if nothing can be received there."""
     client = namespace.sync_client(attempt_s)
-    reception = MessageReceiver(_receiver(client, where, attempt_s), f"{where} on {namespace.host_label}", attempt_s)
+    receiver = MessageReceiver(_receiver(client, where, attempt_s), f"{where} on {namespace.host_label}", attempt_s)
     try:
-        yield reception
+        yield receiver
     finally:
-        reception.close()
+        receiver.close()
 
 
 def _receiver(client: Any, where: ReceiveSource, attempt_s: float) -> Any:

@@ -26,7 +26,14 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.client.way_options import for_the_sdk, is_over_websocket, proxy_address, proxy_of, proxy_problem, way_in
+from twinbus.client.transport_options import (
+    for_the_sdk,
+    is_over_websocket,
+    proxy_address,
+    proxy_of,
+    proxy_problem,
+    way_in,
+)
 from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, is_address, parts_of
 from twinbus.errors import OptionsError
 from twinbus.transport.dial import Dial

@@ -193,9 +193,11 @@ class ConsoleApp:
         await self._write(answer, _event("about", {**self._about, "now": time()}))
         while time() < until:
             version, now = self._state.version, self._state.sections
-            news = delta(told, now)
+            changes = delta(told, now)
             told = now
-            event = _event("news" if news else "beat", {"now": time(), **({"news": news} if news else {})})
+            event = _event(
+                "changes" if changes else "beat", {"now": time(), **({"changes": changes} if changes else {})}
+            )
             await self._write(answer, event)
             await asyncio.sleep(NEWS_PAUSE_S)
             await self._state.wait_for_change(version, BEAT_S)
@@ -234,7 +236,7 @@ class ConsoleApp:
             return failure('an action is an object with "action" and "arguments"', 400)
         answer = await _answer(lambda: self._actions.do(name, arguments))
         text = json.loads(answer.body or b"{}").get("text" if answer.status == 200 else "error", "")  # type: ignore[arg-type]
-        self._state.tell("done" if answer.status == 200 else "note", f"{name} from a console: {text}")
+        self._state.add_event("done" if answer.status == 200 else "note", f"{name} from a console: {text}")
         return answer
 
 

@@ -19,17 +19,17 @@ ROWS = frozenset(
 
 def delta(before: Sections, after: Sections) -> dict[str, Any]:
     """What a page that has `before` lacks of `after`. Sections that are the same object cost nothing."""
-    news: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, now in after.items():
         then = before.get(name)
         if then is now:
             continue
         if name not in ROWS:
             if then != now:
-                news[name] = {"value": now}
+                changes[name] = {"value": now}
             continue
         rows = {key: row for key, row in now.items() if then is None or then.get(key) != row}
         gone = [] if then is None else [key for key in then if key not in now]
         if rows or gone or then is None:
-            news[name] = {"rows": rows, "gone": gone}
-    return news
+            changes[name] = {"rows": rows, "gone": gone}
+    return changes

@@ -73,7 +73,7 @@ class ConsoleState:
             self._sections[name] = section
             self._announce()
 
-    def tell(self, kind: str, text: str, about: str = "", at: float | None = None) -> None:
+    def add_event(self, kind: str, text: str, about: str = "", at: float | None = None) -> None:
         """Add an event. `kind`: bad, good, note or done (by an operator)."""
         self._number += 1
         text = on_one_line(text, EVENT_LENGTH_MAX)
@@ -107,8 +107,8 @@ class ConsoleState:
             self._since.move_to_end(place)
             while len(self._since) > SINCE_MAX:
                 self._since.popitem(last=False)
-            is_news = bool(before[1]) or state in CHANGE_WORDS["bad"]
-            if is_news and not (name == "entities" and {was, state} <= QUIET):
+            is_notable = bool(before[1]) or state in CHANGE_WORDS["bad"]
+            if is_notable and not (name == "entities" and {was, state} <= QUIET):
                 changes.append(RowChange(str(row.get("name", key)), state, str(row.get("reason") or "")))
         return row if row.get("since") is not None else {**row, "since": before[1] or None}
 
@@ -122,11 +122,11 @@ class ConsoleState:
             if len(same) > CHANGES_NAMED:
                 some = ", ".join(on_one_line(each.name, NAME_LENGTH_MAX) for each in same[:CHANGES_NAMED])
                 crowd = f"{len(same):,} {TRACKED[section]} are {state}, e.g. {some}"
-                self.tell(kind, f"{crowd}{_because(same[0].reason)}")
+                self.add_event(kind, f"{crowd}{_because(same[0].reason)}")
                 continue
             for change in same:
                 verb = "" if state in VERBS else "is "
-                self.tell(kind, f"{change.name} {verb}{state}{_because(change.reason)}", change.name)
+                self.add_event(kind, f"{change.name} {verb}{state}{_because(change.reason)}", change.name)
 
     def _announce(self) -> None:
         """Wake everybody who waits; who comes later waits for the next change."""

@@ -134,7 +134,7 @@ class ConsoleWatch:
             logger.exception("the console could not look at %s", name)
             problem = f"unexpected {type(error).__name__}"
         if problem and problem != before.get("problem"):
-            self._state.tell("note", f"{name} cannot be read: {problem}")
+            self._state.add_event("note", f"{name} cannot be read: {problem}")
         self._state.put("sources", {**self._state.section("sources"), name: sections.source_row(seen_at, problem)})
 
     # --- the pair ---
@@ -277,7 +277,7 @@ class ConsoleWatch:
         )
         where = f" (process {record.pid} on {record.host})"
         why = f": {record.reason}" if record.reason else ""
-        self._state.tell(kind, what + why + where, record.entity, record.at_ms / 1000)
+        self._state.add_event(kind, what + why + where, record.entity, record.at_ms / 1000)
 
     async def _sample(self) -> bool:
         """What was seen too long ago is no sample of now."""

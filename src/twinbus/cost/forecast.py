@@ -9,8 +9,8 @@ from typing import Any
 
 from twinbus.board.look import FIRST_PAGE
 from twinbus.board.queue import LIFE_S
+from twinbus.board.quorum import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.board.schedule import BUSY_EVERY_S, CALM_EVERY_S, CLEAR_EVERY_S, EARLIER
-from twinbus.board.sharing import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.cost.bill import Alternative, Bill, Use, alternatives, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
@@ -267,8 +267,8 @@ def forecast(usage: Usage, prices: Prices | None = None) -> Forecast:
     """What a month costs, what the backlog needs, and what else there is to buy."""
     prices = prices or Prices()
     used = uses(usage)
-    standing = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
-    of_month = bill("a month", used, prices, base_usd=standing)
+    base_usd = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
+    of_month = bill("a month", used, prices, base_usd=base_usd)
     alone = sum(used[stage].full for stage in NOT_FROM_PAIRING)
     out_hours = usage.outages * usage.outage_s / 3600
     others = alternatives(alone, usage.messages * usage.size_bytes, out_hours, prices)

@@ -54,7 +54,7 @@ class DrillChanges:
             subscription=self.subscription or "",
             **self.injection.facts(),
         )
-        self._keeper = ChangeRecordFile(folder, note)
+        self._record_file = ChangeRecordFile(folder, note)
 
     async def make_room(self) -> None:
         """A subscription for the canaries of a topic."""
@@ -90,11 +90,11 @@ class DrillChanges:
                 await self._insist(remove, f"subscription {name} cannot be removed")
             is_put_back = True
         finally:
-            self._keeper.close(is_put_back=is_put_back)
+            self._record_file.close(is_put_back=is_put_back)
 
     async def _begin(self) -> None:
         await self.injection.begin()
-        self._keeper.add(**self.injection.facts())
+        self._record_file.add(**self.injection.facts())
 
     async def _insist(self, act: Callable[[], Awaitable[None]], what: str) -> float:
         problem: TwinbusError | None = None

@@ -1,4 +1,4 @@
-"""What to do next. Orders of the core to its shell, about one entity unless they say otherwise."""
+"""What to do next. Orders of the core to whatever runs it, about one entity unless they say otherwise."""
 
 from __future__ import annotations
 

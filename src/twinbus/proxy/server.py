@@ -39,7 +39,7 @@ from twinbus.proxy.relay.relay import Relay
 from twinbus.proxy.relay.settlement_records import SettlementRecords
 from twinbus.proxy.relay.transactions import TransactionRelay
 from twinbus.proxy.relay.upstream import UpstreamConnections
-from twinbus.proxy.sending.sends import ProxySends
+from twinbus.proxy.sending.pair_client import ProxySends
 
 logger = logging.getLogger("twinbus.proxy")
 

@@ -62,6 +62,8 @@ class WebSocketFraming:
                     return Taken(b"".join(payload), self._end(CloseReason.UNSUPPORTED_DATA), False)
                 case CloseConnection():
                     return Taken(b"".join(payload), self._end(event.code), False)
+                case _:
+                    pass  # a pong asks for nothing
             count += 1
             if count >= frames_max:
                 break

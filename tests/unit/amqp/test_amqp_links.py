@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from frame_peer import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
-from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.frame_codec import read_transfer
 from twinbus.amqp.codec.frames import frame
@@ -38,6 +37,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import LinkState
+from twinbus.amqp.peer_memory import FRAME_COST
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.errors import AmqpError

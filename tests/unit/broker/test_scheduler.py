@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from twinbus.broker import scheduler as scheduler_module
-from twinbus.broker.links.disk_share import SHARED_BYTES, DiskShare, SenderShare
+from twinbus.broker.links.disk_fairness import SHARED_BYTES, DiskShare, SenderShare
 from twinbus.broker.scheduler import Scheduler
 from twinbus.broker.store.api import Committed, DueRows, HeadRows, Report, RowsRead
 

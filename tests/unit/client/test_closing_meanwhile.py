@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.client.flows.asks import Answer, Woke
+from twinbus.client.flows.io_requests import Answer, Woke
 from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.sdk.failures import LinkFailed
 

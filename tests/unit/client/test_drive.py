@@ -9,9 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from twinbus.client.aio.drive import run as run_async
-from twinbus.client.flows.asks import Answer, Ask, Flow, Sleep, Woke
-from twinbus.client.sync.drive import run
+from twinbus.client.aio.flow_driver import run as run_async
+from twinbus.client.flows.io_requests import Answer, Ask, Flow, Sleep, Woke
+from twinbus.client.sync.flow_driver import run
 
 AWAKE = Woke(1.0, 0.5)
 

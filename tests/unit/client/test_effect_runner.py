@@ -131,8 +131,8 @@ def test_nobody_else_carries_out_effects() -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        "src/twinbus/client/aio/shell.py",
-        "src/twinbus/client/sync/shell.py",
+        "src/twinbus/client/aio/pair_runner.py",
+        "src/twinbus/client/sync/pair_runner.py",
         "tests/sim/pair_shell.py",
         "tests/support/scripted_bus.py",
         "tests/properties/test_failover_machine.py",

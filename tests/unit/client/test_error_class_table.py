@@ -18,7 +18,7 @@ from scripted_bus import OK, Reply, ScriptedBus
 
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.codec.types import Symbol
-from twinbus.client.flows.asks import ToBacklog
+from twinbus.client.flows.io_requests import ToBacklog
 from twinbus.client.sdk.failures import describe, no_answer
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules

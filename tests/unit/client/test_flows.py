@@ -8,7 +8,7 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.core.probes import ping
-from twinbus.client.flows.asks import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
+from twinbus.client.flows.io_requests import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
 from twinbus.errors import SendError
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.failover import FailedOver, Healthy, Suspect

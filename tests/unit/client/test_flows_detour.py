@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 from scripted_bus import BUSY, NO_TURN, OK, REFUSED, SILENT, ScriptedBus, fails
 
-from twinbus.client.flows.asks import Sleep, ToBacklog
+from twinbus.client.flows.io_requests import Sleep, ToBacklog
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.rules import Rules

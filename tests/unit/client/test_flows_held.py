@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_bus import OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.flows.asks import ToPrimary, WaitTurn
+from twinbus.client.flows.io_requests import ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.sending.failure import FailureKind

@@ -9,8 +9,8 @@ import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.core.probes import try_secondary
-from twinbus.client.flows.asks import OpenBacklog, ToBacklog
-from twinbus.client.flows.flows import DOUBTS_MAX
+from twinbus.client.flows.io_requests import OpenBacklog, ToBacklog
+from twinbus.client.flows.send_flow import DOUBTS_MAX
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.rules import Rules

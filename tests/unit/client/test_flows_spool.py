@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_bus import BUSY, NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
 
-from twinbus.client.flows.asks import OpenBacklog, Sleep, ToBacklog, ToSpool, WaitTurn
+from twinbus.client.flows.io_requests import OpenBacklog, Sleep, ToBacklog, ToSpool, WaitTurn
 from twinbus.errors import BothNamespacesUnavailable
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.sending.failure import FailureKind as Kind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Reply, ScriptedBus, fails
 
-from twinbus.client.flows.asks import Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.io_requests import Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
 from twinbus.pairing.failover import FailedOver, Healthy
 from twinbus.pairing.rules import Rules

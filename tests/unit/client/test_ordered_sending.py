@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twinbus.amqp.message.sections import PropertyField, encode_message
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -21,8 +21,8 @@ from twinbus.client.flows.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.flows.flows import SendFlow
 from twinbus.client.flows.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.backlog.envelope import address
 from twinbus.pairing.backlog.ordering import DepartedMessage, key_of, mark_of, queue_for

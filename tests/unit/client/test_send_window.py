@@ -9,7 +9,7 @@ import pytest
 from fake_link import FakeLink, rejected
 
 from twinbus.amqp.codec.outcomes import RELEASED, Received
-from twinbus.client.native.window import WINDOW_BYTES_MAX, PendingTransfer, SendWindow
+from twinbus.client.native.send_window import WINDOW_BYTES_MAX, PendingTransfer, SendWindow
 from twinbus.errors import ConditionError
 from twinbus.pairing.sending.failure import Failure, FailureKind
 

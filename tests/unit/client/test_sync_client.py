@@ -36,8 +36,10 @@ def test_every_file_is_generated_or_named_here(folder: str) -> None:
 
 def test_a_stale_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     made = sync_client.sync_text
-    monkeypatch.setattr(sync_client, "sync_text", lambda name: made(name) + ("MORE = 1\n" if name == "shell" else ""))
-    assert sync_client.stale() == ["shell"]
+    monkeypatch.setattr(
+        sync_client, "sync_text", lambda name: made(name) + ("MORE = 1\n" if name == "pair_runner" else "")
+    )
+    assert sync_client.stale() == ["pair_runner"]
 
 
 def test_no_word_of_asyncio_is_left_in_the_client_for_threads() -> None:

@@ -12,13 +12,13 @@ import pytest
 import twinbus.aio
 from twinbus import PairedServiceBusClient
 from twinbus.amqp.message.sections import PropertyField, encode_message
-from twinbus.client.aio.shell import PairShell as TaskShell
+from twinbus.client.aio.pair_runner import PairRunner as TaskRunner
 from twinbus.client.core import answers
 from twinbus.client.flows import ordered_sends
-from twinbus.client.flows.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
+from twinbus.client.flows.io_requests import Answer, Ask, Sleep, ToPrimary, WaitTurn
 from twinbus.client.flows.ordered_sends import sending_of
 from twinbus.client.flows.send_record import Sendable
-from twinbus.client.sync.shell import PairShell as ThreadShell
+from twinbus.client.sync.pair_runner import PairRunner as ThreadRunner
 from twinbus.pairing.backlog.envelope import address
 from twinbus.pairing.backlog.ordering import DepartedMessage, key_of, mark_of, queue_for
 from twinbus.pairing.backlog.rotation import QueueChoice
@@ -38,16 +38,16 @@ MESSAGE = address(
 )
 
 
-def thread_shell() -> ThreadShell:
+def thread_runner() -> ThreadRunner:
     return PairedServiceBusClient.from_connection_strings(
         PRIMARY, SECONDARY, order="session", enable_syphon=True
-    )._shell
+    )._runner
 
 
-def task_shell() -> TaskShell:
+def task_runner() -> TaskRunner:
     return twinbus.aio.PairedServiceBusClient.from_connection_strings(
         PRIMARY, SECONDARY, order="session", enable_syphon=True
-    )._shell
+    )._runner
 
 
 class OneMessage:
@@ -91,56 +91,56 @@ def wait_for(is_true: Callable[[], object]) -> None:
 
 def test_a_fence_that_falls_wakes_the_send_behind_it_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
-    shell, latencies = thread_shell(), []
+    runner, latencies = thread_runner(), []
     for number in range(1, ROUNDS + 1):
-        stand_before_the_primary(shell.pair)
+        stand_before_the_primary(runner.pair)
         receipts: list[SendReceipt] = []
-        thread = threading.Thread(target=lambda: receipts.append(_send(shell)))  # noqa: B023 - joined below
+        thread = threading.Thread(target=lambda: receipts.append(_send(runner)))  # noqa: B023 - joined below
         thread.start()
-        wait_for(lambda: shell._turns)
+        wait_for(lambda: runner._turns)
         began = time.monotonic()
-        with shell.lock:
-            fall(shell.pair, number)
-        shell.settle()
+        with runner.lock:
+            fall(runner.pair, number)
+        runner.settle()
         thread.join(LONG_S / 2)
         latencies.append(time.monotonic() - began)
         assert not thread.is_alive(), "it sleeps on though its fence fell"
         assert receipts[0].side is NamespaceSide.PRIMARY
-        assert not shell._turns, "a turn is remembered for nobody"
+        assert not runner._turns, "a turn is remembered for nobody"
     assert min(latencies) < USUAL_S, f"it took {latencies} s"
 
 
-def _send(shell: ThreadShell) -> SendReceipt:
-    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
+def _send(runner: ThreadRunner) -> SendReceipt:
+    sending = sending_of(request(), runner.pair, runner.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
 
     def perform(ask: Ask) -> Answer:
         assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
-        return answers.stored() if isinstance(ask, ToPrimary) else shell.wait(ask)
+        return answers.stored() if isinstance(ask, ToPrimary) else runner.wait(ask)
 
     try:
-        return shell.run(sending.run(), perform)
+        return runner.run(sending.run(), perform)
     finally:
         for ticket in sending.tickets:
-            shell.forget_turn(ticket)
+            runner.forget_turn(ticket)
 
 
 def test_who_is_woken_before_the_wait_began_does_not_wait_on_threads() -> None:
-    shell = thread_shell()
-    ticket = shell.pair.take_ticket()
-    shell.pair.order(None, WakeWaiter(ticket))
-    shell.settle()
+    runner = thread_runner()
+    ticket = runner.pair.take_ticket()
+    runner.pair.order(None, WakeWaiter(ticket))
+    runner.settle()
     began = time.monotonic()
-    shell.wait(WaitTurn(ticket, LONG_S))
+    runner.wait(WaitTurn(ticket, LONG_S))
     assert time.monotonic() - began < LONG_S / 2
 
 
 def test_nothing_is_kept_for_who_has_left_on_threads() -> None:
-    shell = thread_shell()
-    ticket = shell.pair.take_ticket()
-    shell.pair.give_back(ticket)
-    shell.pair.order(None, WakeWaiter(ticket))
-    shell.settle()
-    assert not shell._turns
+    runner = thread_runner()
+    ticket = runner.pair.take_ticket()
+    runner.pair.give_back(ticket)
+    runner.pair.order(None, WakeWaiter(ticket))
+    runner.settle()
+    assert not runner._turns
 
 
 # --- tasks ---
@@ -148,48 +148,48 @@ def test_nothing_is_kept_for_who_has_left_on_threads() -> None:
 
 async def test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
-    shell, latencies = task_shell(), []
+    runner, latencies = task_runner(), []
     for number in range(1, ROUNDS + 1):
-        stand_before_the_primary(shell.pair)
-        task = asyncio.create_task(_send_on_loop(shell))
-        while not shell._turns:
+        stand_before_the_primary(runner.pair)
+        task = asyncio.create_task(_send_on_loop(runner))
+        while not runner._turns:
             await asyncio.sleep(0.001)
         began = time.monotonic()
-        fall(shell.pair, number)
-        shell.settle()
+        fall(runner.pair, number)
+        runner.settle()
         receipt = await asyncio.wait_for(task, LONG_S / 2)
         latencies.append(time.monotonic() - began)
         assert receipt.side is NamespaceSide.PRIMARY
-        assert not shell._turns, "a turn is remembered for nobody"
+        assert not runner._turns, "a turn is remembered for nobody"
     assert min(latencies) < USUAL_S, f"it took {latencies} s"
 
 
-async def _send_on_loop(shell: TaskShell) -> SendReceipt:
-    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
+async def _send_on_loop(runner: TaskRunner) -> SendReceipt:
+    sending = sending_of(request(), runner.pair, runner.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
 
     async def perform(ask: Ask) -> Answer:
         assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
-        return answers.stored() if isinstance(ask, ToPrimary) else await shell.wait(ask)
+        return answers.stored() if isinstance(ask, ToPrimary) else await runner.wait(ask)
 
     try:
-        return await shell.run(sending.run(), perform)
+        return await runner.run(sending.run(), perform)
     finally:
         for ticket in sending.tickets:
-            shell.forget_turn(ticket)
+            runner.forget_turn(ticket)
 
 
 async def test_who_is_woken_before_the_wait_began_does_not_wait_on_tasks() -> None:
-    shell = task_shell()
-    ticket = shell.pair.take_ticket()
-    shell.pair.order(None, WakeWaiter(ticket))
-    shell.settle()
-    await asyncio.wait_for(shell.wait(WaitTurn(ticket, LONG_S)), LONG_S / 2)
+    runner = task_runner()
+    ticket = runner.pair.take_ticket()
+    runner.pair.order(None, WakeWaiter(ticket))
+    runner.settle()
+    await asyncio.wait_for(runner.wait(WaitTurn(ticket, LONG_S)), LONG_S / 2)
 
 
 async def test_nothing_is_kept_for_who_has_left_on_tasks() -> None:
-    shell = task_shell()
-    ticket = shell.pair.take_ticket()
-    shell.pair.give_back(ticket)
-    shell.pair.order(None, WakeWaiter(ticket))
-    shell.settle()
-    assert not shell._turns
+    runner = task_runner()
+    ticket = runner.pair.take_ticket()
+    runner.pair.give_back(ticket)
+    runner.pair.order(None, WakeWaiter(ticket))
+    runner.settle()
+    assert not runner._turns

@@ -20,9 +20,9 @@ SECTIONS = st.fixed_dictionaries(
 )
 
 
-def as_page_applies(before: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
+def as_page_applies(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     after = dict(before)
-    for name, change in news.items():
+    for name, change in changes.items():
         if name in ROWS:
             rows = {**after.get(name, {}), **change["rows"]}
             after[name] = {key: row for key, row in rows.items() if key not in change["gone"]}

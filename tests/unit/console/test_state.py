@@ -55,5 +55,5 @@ def test_texts_of_others_are_cut_wherever_they_are() -> None:
 def test_events_are_bounded_and_the_newest_stay() -> None:
     state = ConsoleState()
     for number in range(EVENTS_MAX + 5):
-        state.tell("note", f"event {number}")
+        state.add_event("note", f"event {number}")
     assert (len(texts(state)), texts(state)[-1]) == (EVENTS_MAX, f"event {EVENTS_MAX + 4}")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from twinbus.board.message import encode_post
 from twinbus.board.queue import LIFE_S
+from twinbus.board.quorum import FRESH_S, TIME_GOOD_S
 from twinbus.board.report import EntityFinding, encode_report
-from twinbus.board.sharing import FRESH_S, TIME_GOOD_S
 from twinbus.client.core.ping_message import ping_message
 from twinbus.client.sdk.messages import Prepared, encode_messages
 from twinbus.cost.bill import Use, bill

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from scripted_bus import OK, REFUSED, ScriptedBus
 
-from twinbus.client.flows.asks import Probe
+from twinbus.client.flows.io_requests import Probe
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.sdk.internals.connections import _offered

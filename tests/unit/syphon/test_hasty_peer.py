@@ -25,11 +25,11 @@ class HastyPeer(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._ours = Connection(role=Role.SERVER, container_id="hasty", sasl=ServerSasl((ANONYMOUS,)))
-        self._door = LinkDispatcher(self._ours, ConnectionHarness().context, lambda: None, lambda: None)
+        self._dispatcher = LinkDispatcher(self._ours, ConnectionHarness().context, lambda: None, lambda: None)
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._door.take(self._ours.receive(bytes(data), NOW_MS), NOW_MS)
+        self._dispatcher.take(self._ours.receive(bytes(data), NOW_MS), NOW_MS)
         answer = self._ours.take_output()
         if answer:
             self._protocol.data_received(answer)

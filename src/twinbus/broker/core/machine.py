@@ -37,20 +37,20 @@ from twinbus.broker.core.commands import (
     SettleMessages,
     Tick,
 )
-from twinbus.broker.core.lookups import Lookup, Lookups
+from twinbus.broker.core.disk_reads import Lookup, Lookups
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
 from twinbus.broker.core.registry import Registry, as_queue, as_session_queue, check_sendable
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, LocksRenewed, Step
 from twinbus.broker.core.transactions import Transactions
 from twinbus.broker.entities.entity import CopyDelays, MessagingEntity, earlier
 from twinbus.broker.entities.forwarding import HOP_WORK
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settlement import settle
 from twinbus.broker.entities.timers import DueTimes
 from twinbus.broker.entities.topics.topic import Topic
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Done, Refused, SenderOpened, Settled
 from twinbus.broker.store.api import (
     Committed,

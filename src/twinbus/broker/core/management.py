@@ -32,15 +32,20 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.delivery_format import encode_delivery, lock_token_uuid, without_body
 from twinbus.broker.core.replies import (
+    EntitiesFound,
     FoundRow,
     LocksRenewed,
     MessagesFound,
+    QueueDescription,
     Reply,
     RulesFound,
     SessionsFound,
     SessionStateFound,
+    SubscriptionDescription,
+    TopicDescription,
 )
 from twinbus.broker.core.rule_requests import read_rule, read_text, rule_name, write_rule
+from twinbus.broker.entities.topics.rules import Rule
 from twinbus.broker.links.request_fields import (
     LIST_LENGTH_MAX,
     LONG_CODE,
@@ -57,6 +62,8 @@ from twinbus.broker.operations import (
     Done,
     ReceiveMode,
     Refused,
+    SenderOpened,
+    SessionAccepted,
     Settled,
 )
 from twinbus.errors import AmqpError, ArgumentError, InternalError, NotAllowed
@@ -176,8 +183,14 @@ def _response_for(request: Request, reply: Reply) -> bytes:
             body = {"rules": [{"rule-description": write_rule(rule)} for rule in rules]}
         case Done(sequences=sequences) if sequences:
             body = {"sequence-numbers": Array(sequences, LONG_CODE)}
+        case Done() | Settled():
+            pass
+        case QueueDescription() | TopicDescription() | SubscriptionDescription() | EntitiesFound() | Rule():
+            raise AssertionError(f"no request is answered with {reply}")
+        case SenderOpened() | SessionAccepted():
+            raise AssertionError(f"only links are answered with {reply}")
         case _:
-            pass  # done or settled; the other replies are not for requests
+            assert_never(reply)
     return management_response(request, 200, "OK", body)
 
 

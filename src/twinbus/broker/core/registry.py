@@ -14,6 +14,7 @@ from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.dead_letter_queue import DeadLetterQueue, TransferDeadLetterQueue
 from twinbus.broker.entities.entity import CopyDelays, EntityContext, MessagingEntity
 from twinbus.broker.entities.forwarding import Forwarder
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
@@ -21,7 +22,6 @@ from twinbus.broker.entities.topics import rules
 from twinbus.broker.entities.topics.rules import DEFAULT_RULE, Rule
 from twinbus.broker.entities.topics.subscription import SessionSubscription, Subscription, compile_rule
 from twinbus.broker.entities.topics.topic import Topic
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
 from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 

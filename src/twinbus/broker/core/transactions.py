@@ -21,7 +21,7 @@ from twinbus.broker.core.commands import (
     SetSessionState,
     SettleMessages,
 )
-from twinbus.broker.core.lookups import cancel, scheduled_rows
+from twinbus.broker.core.disk_reads import cancel, scheduled_rows
 from twinbus.broker.core.registry import Registry, as_queue, as_session_queue, check_sendable
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.entity import MessagingEntity, NumberedArrival, check_partitions

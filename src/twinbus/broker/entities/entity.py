@@ -16,10 +16,10 @@ from twinbus.broker.core.message_events import MessageEventKind
 from twinbus.broker.core.replies import Step
 from twinbus.broker.entities.due_scan import DueScan
 from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingForward, PendingSend
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.recent_changes import RecentChanges
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import Arrival, hops_of, with_hops
 from twinbus.broker.operations import Done, Refused
 from twinbus.broker.store.api import (

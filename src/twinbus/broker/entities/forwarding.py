@@ -12,7 +12,7 @@ from typing import Protocol
 
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.replies import Forwarded, Step
-from twinbus.broker.entities.dead_letter import SESSION_NEEDED, reason_on, with_reason
+from twinbus.broker.entities.dead_letter_properties import SESSION_NEEDED, reason_on, with_reason
 from twinbus.broker.entities.duplicate_detection import PendingForward, PendingSend
 from twinbus.broker.entities.entity import HopCount, MessagingEntity, check_partitions, hop_count_of, with_hop_count
 from twinbus.broker.entities.queue import Queue

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.replies import Delivery, Step
-from twinbus.broker.entities.dead_letter import with_reason
+from twinbus.broker.entities.dead_letter_properties import with_reason
 from twinbus.broker.entities.due_scan import DueScan
 from twinbus.broker.entities.entity import (
     EntityContext,
@@ -24,11 +24,11 @@ from twinbus.broker.entities.entity import (
     hop_count_of,
     on_time_ms,
 )
+from twinbus.broker.entities.loaded_head import Window
 from twinbus.broker.entities.locks import MessageLock, MessageLocks
 from twinbus.broker.entities.receivers import Receiver, Receivers
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
 from twinbus.broker.entities.settlement import LOCK_LOST, TOO_OLD, count_failure, move_to_dead_letters
-from twinbus.broker.entities.window import Window
 from twinbus.broker.message import Arrival, time_to_live_ms
 from twinbus.broker.operations import ReceiveMode, ReceiverDrained, ReceiverLost
 from twinbus.broker.store.api import (

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from twinbus.broker.core.commands import AcceptSession
 from twinbus.broker.core.replies import AddressedReply, Step
 from twinbus.broker.entities.entity import EntityContext, earlier
+from twinbus.broker.entities.loaded_head import Window, WindowLimits
 from twinbus.broker.entities.locks import MessageLock
 from twinbus.broker.entities.queue import ENDED_LOCKS_PER_STEP, Queue
 from twinbus.broker.entities.receivers import Receiver
 from twinbus.broker.entities.session_states import SessionStateUsage
 from twinbus.broker.entities.timers import DueTimes
-from twinbus.broker.entities.window import Window, WindowLimits
 from twinbus.broker.message import NAME_LENGTH_MAX, Arrival
 from twinbus.broker.operations import ReceiveMode, ReceiverLost, Refused, SessionAccepted
 from twinbus.broker.store.api import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from twinbus.broker.core.message_events import Cause, MessageEventKind
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities.dead_letter import (
+from twinbus.broker.entities.dead_letter_properties import (
     check_added_properties,
     with_reason,
     with_row_properties,

@@ -14,7 +14,7 @@ from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.throttle import Throttle
 from twinbus.broker.limits import TrafficLimits
 from twinbus.broker.links.backend import Backend, LinkNotice
-from twinbus.broker.links.disk_share import DiskShare
+from twinbus.broker.links.disk_fairness import DiskShare
 from twinbus.broker.message import MessageReader
 from twinbus.broker.operations import ReceiverLost, TransactionTimedOut
 from twinbus.broker.ops.meter import Meter

@@ -27,7 +27,7 @@ from twinbus.amqp.sending_link import SendingLink
 from twinbus.broker.auth.claims import ClaimBook
 from twinbus.broker.links.attach import AttachHandler
 from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.links.disk_share import SenderShare
+from twinbus.broker.links.disk_fairness import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.incoming import IncomingDeliveries
 from twinbus.broker.links.link_roles import (

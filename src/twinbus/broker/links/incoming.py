@@ -15,7 +15,7 @@ from twinbus.amqp.events import TransferArrived
 from twinbus.broker.faults.decisions import PROCEED, Proceed
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.links.disk_share import SenderShare
+from twinbus.broker.links.disk_fairness import SenderShare
 from twinbus.broker.links.fault_gate import FaultGate
 from twinbus.broker.links.link_roles import SenderRole
 from twinbus.broker.links.outcomes import rejection

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.codec.encoding import Array
 from twinbus.amqp.codec.outcomes import ACCEPTED
 from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.peer_memory import FRAME_COST
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
 from twinbus.broker.auth.claims import ClaimBook

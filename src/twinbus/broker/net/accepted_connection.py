@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from twinbus.amqp.account import Account
+from twinbus.amqp.peer_memory import Account
 from twinbus.broker.net.sniffer import TLS_HANDSHAKE, ConnectionProtocol, protocol_of
 from twinbus.broker.net.tls_stream import accept_tls
 

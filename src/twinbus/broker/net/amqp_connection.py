@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.events import Event
-from twinbus.broker.links.disk_share import DecayingSum
+from twinbus.broker.links.disk_fairness import DecayingSum
 from twinbus.broker.links.dispatcher import LinkDispatcher, outlasts_connection
 from twinbus.broker.net.accepted_connection import (
     TLS_ONLY,

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from twinbus.amqp.account import Account
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.peer_memory import Account
 from twinbus.amqp.sasl import ANONYMOUS, CBS, PLAIN, ServerSasl
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.links.connection_context import ConnectionContext
-from twinbus.broker.links.disk_share import SenderShare
+from twinbus.broker.links.disk_fairness import SenderShare
 from twinbus.broker.net.amqp_connection import READ_BYTES, AmqpConnection
 from twinbus.broker.net.fairness import Turns
 

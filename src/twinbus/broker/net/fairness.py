@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-from twinbus.broker.links.disk_share import DecayingSum
+from twinbus.broker.links.disk_fairness import DecayingSum
 
 TURN_S = 0.004
 """Steps of authenticated peers in one turn of the loop; the last one may be longer."""

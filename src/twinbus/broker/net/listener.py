@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 
-from twinbus.amqp.account import AccountPool
+from twinbus.amqp.peer_memory import AccountPool
 from twinbus.broker.limits import ServerLimits
 from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
 from twinbus.broker.net.ports import Address, bind_sockets, let_restarts_in

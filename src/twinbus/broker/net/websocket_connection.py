@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from twinbus.broker.links.disk_share import DecayingSum
+from twinbus.broker.links.disk_fairness import DecayingSum
 from twinbus.broker.net.accepted_connection import TLS_ONLY, AcceptedConnection, ProtocolHandler, close_gently
 from twinbus.broker.net.amqp_connection import UNAUTHENTICATED_READ_BYTES, AmqpConnection
 from twinbus.websocket.framed_transport import FramedTransport

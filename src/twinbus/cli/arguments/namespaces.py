@@ -18,7 +18,6 @@ import typer
 from twinbus.cli.arguments.completion import named_in
 from twinbus.errors import OptionsError
 from twinbus.plain_text import without_keys
-from twinbus.units import parse_duration
 
 if TYPE_CHECKING:
     from twinbus.client.identity import CachedCredential
@@ -77,10 +76,6 @@ PrimaryName = Annotated[
     ),
 ]
 QueueCount = Annotated[int, typer.Option("--queues", metavar="N", help="How many backlog queues: 1 to 100.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
-Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="How long one attempt may take, e.g. 500ms or 5s.")
-]
 
 _HOST = re.compile(r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\.?|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 
@@ -213,14 +208,6 @@ def _identity_for(choice: NamespaceChoice) -> CachedCredential:
             "a connection string with a key"
         )
     return identity(choice.credential)
-
-
-def timeout_s(text: str, option: str = "--timeout") -> float:
-    """The seconds of one attempt, or of another option with the same range. Raises `OptionsError`."""
-    length_ms = parse_duration(text, option)
-    if not 100 <= length_ms <= 120_000:
-        raise OptionsError(f"{option} must be from 100ms to 2m, got {text}")
-    return length_ms / 1000
 
 
 def _read(file: Path) -> dict[str, dict[str, str]]:

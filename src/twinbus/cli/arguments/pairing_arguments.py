@@ -95,6 +95,8 @@ class _Declared:
                 return str, option(option_size(default), "SIZE", help_text, flag), lambda text: parse_size(text, flag)
             case int():
                 return int, option(default, "N", help_text, flag), lambda value: value
+            case _:
+                pass  # its name says what it is
         if name in FOLDERS:
             return Path | None, option(None, "DIR", help_text, flag), self._read_folder
         if name in LISTS:

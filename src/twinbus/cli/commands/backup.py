@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.completion import namespaces_in
-from twinbus.cli.arguments.namespaces import AsJson
 from twinbus.cli.arguments.server_arguments import DEFAULT_DATA
 from twinbus.cli.output import json_text, say, table
 from twinbus.cli.progress_bar import ProgressBar

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import PrimaryArguments, check_range
 from twinbus.cli.output import json_text, note, say, table
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from
 from twinbus.errors import SendError, TwinbusError
+from twinbus.units import exact_duration
 
 if TYPE_CHECKING:
     from twinbus.cli.sending import SendPath
@@ -111,7 +112,7 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
             try:
                 admin.delete_queue(name)
             except Exception as error:
-                note(f"the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}")
+                note(f"the queue {name} stays for {exact_duration(IDLE)}: {admin_failure(error)}")
 
 
 class Load:
@@ -158,21 +159,21 @@ class Load:
         """Under lock, each completed on its own. Raises `TwinbusError` if they do not come."""
         quota = Quota(self._messages)
         with ExitStack() as stack:
-            receptions = [
+            receivers = [
                 stack.enter_context(receiving_from(self._namespace, ReceiveSource(entity), self._attempt_s))
                 for _ in range(self.clients)
             ]
-            for reception in receptions:
-                reception.open()
-            return self._measure("receive", [self._receiver(reception, quota) for reception in receptions])
+            for receiver in receivers:
+                receiver.open()
+            return self._measure("receive", [self._receiver(receiver, quota) for receiver in receivers])
 
-    def _receiver(self, reception: MessageReceiver, quota: Quota) -> Any:
+    def _receiver(self, receiver: MessageReceiver, quota: Quota) -> Any:
         def work(crew: LoadWorkers) -> None:
             while not crew.is_stopping and (wanted := quota.take(AT_ONCE)):
-                found = reception.receiver.receive_messages(wanted, max_wait_time=self._attempt_s)
+                found = receiver.receiver.receive_messages(wanted, max_wait_time=self._attempt_s)
                 for message in found:
                     began = monotonic()
-                    reception.receiver.complete_message(message)
+                    receiver.receiver.complete_message(message)
                     crew.note(began, 1)
                 quota.give_back(wanted - len(found))
 

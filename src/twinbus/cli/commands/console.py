@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.option_groups import ArgumentGroup, add_command, command_group, option
 from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.exit_codes import ExitCode

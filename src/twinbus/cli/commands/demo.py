@@ -36,7 +36,7 @@ def demo(
         Path | None, typer.Option(metavar="FILE", help=f"Where the report goes.  [default: {REPORT}]")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The result as JSON on stdout; the story goes to stderr.")
+        bool, typer.Option("--json", help="The result as JSON on stdout; progress goes to stderr.")
     ] = False,
 ) -> None:
     """Kill a namespace in the middle of sending, see sends go on, and see that nothing is lost.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.completion import named_in, one_of
-from twinbus.cli.arguments.namespaces import NamespaceChoice, Timeout, reach, timeout_s
+from twinbus.cli.arguments.namespaces import NamespaceChoice, reach
 from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import confirm, json_text, say, table

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.completion import named_in, namespaces_in, one_of
-from twinbus.cli.arguments.namespaces import AsJson
 from twinbus.cli.arguments.option_groups import ArgumentGroup, add_command, command_group, option
 from twinbus.cli.arguments.server_arguments import DEFAULT_DATA
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.completion import named_in
-from twinbus.cli.arguments.namespaces import AsJson
 from twinbus.cli.arguments.option_groups import add_command, check_range, command_group
 from twinbus.cli.commands.ledger_upkeep import Directory, expect, prune, ship
 from twinbus.cli.exit_codes import ExitCode

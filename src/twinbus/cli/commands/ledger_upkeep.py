@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, say
 from twinbus.cli.progress_bar import ProgressBar

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.completion import one_of
-from twinbus.cli.arguments.namespaces import SIDES, AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.namespaces import SIDES
 from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.completion import named_in
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, is_host, reach, timeout_s
+from twinbus.cli.arguments.namespaces import is_host, reach
 from twinbus.cli.arguments.option_groups import PairArguments, PreparedBacklogArguments
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, note, say

@@ -166,7 +166,7 @@ async def serve_until_stopped(
 ) -> None:
     """Serve until it is time to stop; what was taken from applications is answered first."""
     from twinbus.broker.ops.process_memory import collect_seldom
-    from twinbus.proxy.controls import ProxyControls
+    from twinbus.proxy.control_socket import ProxyControls
     from twinbus.proxy.metrics_port import MetricsPort
     from twinbus.proxy.server import ProxyServer
 

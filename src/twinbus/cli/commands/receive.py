@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.arguments.namespaces import Timeout, timeout_s
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import ArgumentGroup, PrimaryArguments, check_range, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, note
@@ -130,9 +130,9 @@ def receive(
     hidden = sys.stdout.isatty()
     with (
         ProgressBar("receiving", request.most, hidden=hidden) as bar,
-        receiving_from(namespace, source, timeout_s(timeout)) as reception,
+        receiving_from(namespace, source, timeout_s(timeout)) as receiver,
     ):
-        code = _receive(reception, request, printer, bar)
+        code = _receive(receiver, request, printer, bar)
     if not printer.printed and not request.follows:
         note(f"nothing is in {source}")
     raise typer.Exit(code)
@@ -141,14 +141,14 @@ def receive(
 # --- receiving ---
 
 
-def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Printer, bar: ProgressBar) -> int:
+def _receive(receiver: MessageReceiver, request: ReceiveRequest, printer: Printer, bar: ProgressBar) -> int:
     """The exit code."""
-    reception.open()
+    receiver.open()
     with _stop_on_signals() as stop:
         for found in (
-            _peek_batches(reception, request, stop) if request.peeks else _receive_batches(reception, request, stop)
+            _peek_batches(receiver, request, stop) if request.peeks else _receive_batches(receiver, request, stop)
         ):
-            _show(reception, deque(found), request, printer, stop)
+            _show(receiver, deque(found), request, printer, stop)
             bar.done = printer.printed
     if stop.is_set:
         return ExitCode.DONE if request.follows else ExitCode.INTERRUPTED
@@ -157,7 +157,7 @@ def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Print
 
 
 def _show(
-    reception: MessageReceiver,
+    receiver: MessageReceiver,
     found: deque[ServiceBusReceivedMessage],
     request: ReceiveRequest,
     printer: Printer,
@@ -168,22 +168,22 @@ def _show(
         while found and not (stop.is_set and request.locks):
             printer.show(found[0])
             if request.locks:
-                reception.complete(found[0])
+                receiver.complete(found[0])
             found.popleft()
     finally:
         for message in found if request.locks else ():
             with suppress(TwinbusError):  # then it comes again when its lock ends
-                reception.give_back(message)
+                receiver.give_back(message)
 
 
 def _receive_batches(
-    reception: MessageReceiver, request: ReceiveRequest, stop: StopRequest
+    receiver: MessageReceiver, request: ReceiveRequest, stop: StopRequest
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = request.most, monotonic()
     while (left is None or left > 0) and not stop.is_set:
         waited = monotonic() - quiet_since
         slice_s = SLICE_S if request.follows else min(SLICE_S, request.wait_s - waited)
-        found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
+        found = receiver.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
         yield found
         if found:
             left = None if left is None else left - len(found)
@@ -193,11 +193,11 @@ def _receive_batches(
 
 
 def _peek_batches(
-    reception: MessageReceiver, request: ReceiveRequest, stop: StopRequest
+    receiver: MessageReceiver, request: ReceiveRequest, stop: StopRequest
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = request.most, 0
     while (left is None or left > 0) and not stop.is_set:
-        found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
+        found = receiver.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
         yield found
         if found:
             first = (found[-1].sequence_number or 0) + 1

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments.namespaces import CONFIG_FILE, Timeout, needs_identity, reach, timeout_s
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
+from twinbus.cli.arguments.namespaces import CONFIG_FILE, needs_identity, reach
 from twinbus.cli.arguments.option_groups import ArgumentGroup, BacklogArguments, PairArguments, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import note

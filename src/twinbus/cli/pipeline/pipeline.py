@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.option_groups import add_command, check_writable, command_group
 from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.exit_codes import ExitCode
@@ -267,7 +267,7 @@ def write_page(out: Path, found: Findings) -> None:
 
 def report_text(found: Findings) -> str:
     from twinbus.spark.report.page import held, summary
-    from twinbus.spark.transforms.classes import ACCEPTED_CLASSES
+    from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES
 
     reconciled = found.reconciliation
     shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]

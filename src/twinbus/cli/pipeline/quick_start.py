@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, say
 from twinbus.cli.progress_bar import ProgressBar

@@ -26,7 +26,7 @@ from twinbus.cli.pipeline.report_arguments import (
     LedgerSelectionArguments,
     VerdictArguments,
 )
-from twinbus.cli.pipeline.watching import AlertSender, WatchMetrics, WatchStop
+from twinbus.cli.pipeline.watch_rounds import AlertSender, WatchMetrics, WatchStop
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, StoreError, TwinbusError
 from twinbus.own_files import write_report

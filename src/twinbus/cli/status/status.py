@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli import signals
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.completion import named_in
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import BacklogArguments, PairArguments, SpoolFolderOption
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, say

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.completion import named_in
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import (
     BacklogArguments,
     LedgerFolder,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
+from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.completion import one_of
-from twinbus.cli.arguments.namespaces import Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from twinbus.cli.arguments.namespaces import AsJson
+from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.arguments.option_groups import EntityArguments, add_command, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, or_dash, say, table

@@ -11,10 +11,10 @@ from weakref import ref
 from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
+from twinbus.client.aio.pair_runner import PairRunner
 from twinbus.client.aio.receivers import PairedServiceBusReceiver, without_pings
 from twinbus.client.aio.sdk_transport import SdkTransport
 from twinbus.client.aio.sender import PairedServiceBusSender
-from twinbus.client.aio.shell import PairShell
 from twinbus.client.aio.sides import PairSide, PairSides
 from twinbus.client.core.any_client import check_sender_options, checked_path, known_entity, options_from, sent_directly
 from twinbus.client.core.client_state import ClientState
@@ -39,11 +39,11 @@ class PairedServiceBusClient:
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self._state = ClientState(primary, options)
         self._transport = SdkTransport(self._state)
-        self._shell = PairShell(self._state, self._transport)
+        self._runner = PairRunner(self._state, self._transport)
         self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
         self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
-        self._sides = sides = PairSides(self, self._shell)
-        self._shell.sides = ref(sides)  # weakly: timers must not keep a forgotten client alive
+        self._sides = sides = PairSides(self, self._runner)
+        self._runner.sides = ref(sides)  # weakly: timers must not keep a forgotten client alive
         self.primary = PairSide("primary", primary, sides)
         self.secondary = PairSide("secondary", options.secondary, sides)
         self._watch = TELEMETRY.watch(self.status)
@@ -60,7 +60,7 @@ class PairedServiceBusClient:
 
         Raises `PairingError` saying which namespace, which queue and what to do. The primary may be down meanwhile.
         """
-        await self._shell.prepare()
+        await self._runner.prepare()
 
     async def close(self) -> None:
         """End everything; held sends raise whether they are "not sent" or "in doubt"."""
@@ -88,7 +88,7 @@ class PairedServiceBusClient:
         await self.close()
 
     async def _end(self, phase: Phase, reason: str | None = None) -> None:
-        self._shell.end(phase, reason)
+        self._runner.end(phase, reason)
         senders = self._senders.all()
         for sender in senders:
             await sender.close()
@@ -96,7 +96,7 @@ class PairedServiceBusClient:
             with contextlib.suppress(Exception):  # the others have to be closed in any case
                 await receiver.close()
         self._watch.stop()
-        await self._shell.finish(lambda me: any(each.is_storing(me) for each in senders))
+        await self._runner.finish(lambda me: any(each.is_storing(me) for each in senders))
 
     # --- senders and receivers ---
 
@@ -133,10 +133,10 @@ class PairedServiceBusClient:
     def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
         check_sender_options(name, kwargs)
         self._state.check_not_ended()
-        with self._shell.lock:
+        with self._runner.lock:
             entity = self._state.pair.entity(checked_path(path))
-        sender = PairedServiceBusSender(self._shell, self._transport, entity, name)
-        self._shell.assign_warm_queue(sender.choice)
+        sender = PairedServiceBusSender(self._runner, self._transport, entity, name)
+        self._runner.warm_link.assign(sender.choice)
         self._senders.add(sender)
         return sender
 
@@ -148,7 +148,7 @@ class PairedServiceBusClient:
         return self._transport.receiving
 
     def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
-        paired = without_pings(receiver, self._state.recorder, self._shell.tried)
+        paired = without_pings(receiver, self._state.recorder, self._runner.tried)
         self._receivers.add(paired)
         return paired
 
@@ -162,27 +162,27 @@ class PairedServiceBusClient:
     def force_failover(self, entity: str, *, reason: str = "forced", stay: bool = False) -> None:
         """Send an entity's messages to the backlog from now on, until a ping succeeds; `stay`: until `mark_healthy`."""
         self._state.check_usable()
-        self._shell.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
+        self._runner.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
 
     def mark_healthy(self, entity: str) -> None:
         """Send an entity's messages to the primary from now on."""
         self._state.check_usable()
-        self._shell.feed(self._entity(entity), MarkedHealthy)
+        self._runner.feed(self._entity(entity), MarkedHealthy)
 
     async def recheck(self) -> None:
         """Prove now, and not only every hour, that the backlog queues can be used."""
         self._state.check_usable()
-        await self._shell.recheck()
+        await self._runner.recheck()
 
     def on(self, event: str, callback: AioCallback) -> Unsubscribe:
         """Call a function with every event of this name, or with all ("*"); call the result to end that."""
-        return self._shell.event_log.on(event, callback)
+        return self._runner.event_log.on(event, callback)
 
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
-        with self._shell.lock:
+        with self._runner.lock:
             direct = sent_directly(self._senders.all())
-            return self._state.status(monotonic(), direct.__getitem__, self._shell.event_log.dropped)
+            return self._state.status(monotonic(), direct.__getitem__, self._runner.event_log.dropped)
 
     def metrics_text(self) -> str:
         """The numbers of this client as Prometheus scrapes them."""
@@ -193,5 +193,5 @@ class PairedServiceBusClient:
         return f"PairedServiceBusClient({state.primary!r}, {state.secondary!r}, {state.phase.value})"
 
     def _entity(self, path: str) -> Entity:
-        with self._shell.lock:
+        with self._runner.lock:
             return known_entity(self._state.pair, path)

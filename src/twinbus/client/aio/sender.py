@@ -17,12 +17,12 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.aio.concurrency import Lock, acquire_within, caller
 from twinbus.client.aio.links import SenderLink
+from twinbus.client.aio.pair_runner import PairRunner
 from twinbus.client.aio.sdk_transport import SdkTransport
-from twinbus.client.aio.shell import PairShell
 from twinbus.client.core import answers
 from twinbus.client.core.any_sender import NOT_TRIED, REST_S, AnySender
 from twinbus.client.core.link_rules import spoils_link
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -58,10 +58,10 @@ class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Tasks may share it."""
 
     def __init__(
-        self, shell: PairShell, transport: SdkTransport, entity: Entity, client_identifier: str | None = None
+        self, runner: PairRunner, transport: SdkTransport, entity: Entity, client_identifier: str | None = None
     ) -> None:
-        super().__init__(shell, entity, client_identifier)
-        self._shell: PairShell = shell
+        super().__init__(runner, entity, client_identifier)
+        self._runner: PairRunner = runner
         self._transport = transport
         self._lock = Lock()
         self._taken_by = 0
@@ -112,7 +112,7 @@ class PairedServiceBusSender(AnySender):
         if failure is not None:
             return await self._send_anew(Prepared(message, (message_id,)), failure, epoch, started_at, timeout)
         if entity.plain_epoch != epoch:
-            self._shell.succeeded(entity, epoch)  # another send failed meanwhile
+            self._runner.succeeded(entity, epoch)  # another send failed meanwhile
         return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     async def schedule_messages(
@@ -193,7 +193,7 @@ class PairedServiceBusSender(AnySender):
         if failure is not None:
             return await self._send_anew(prepared, failure, epoch, started_at, timeout)
         if entity.plain_epoch != epoch:
-            self._shell.succeeded(entity, epoch)
+            self._runner.succeeded(entity, epoch)
         return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=monotonic() - started_at)
 
     async def _send_directly(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
@@ -237,7 +237,7 @@ class PairedServiceBusSender(AnySender):
         try:
             if failure is not NOT_TRIED:
                 first = self._came_to(failure), epoch
-                self._shell.expect_detour(self.choice)
+                self._runner.warm_link.expect_detour(self.choice)
             if not prepared.ids:
                 return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
             return await self._send_by_flow(SendRequest(prepared, self.entity.path), started_at, timeout, first)
@@ -251,11 +251,11 @@ class PairedServiceBusSender(AnySender):
     ) -> SendReceipt:
         if first is None:
             self._state.check_usable()
-        sending = sending_of(request, self._shell.pair, self.entity, self.choice, started_at, timeout)
+        sending = sending_of(request, self._runner.pair, self.entity, self.choice, started_at, timeout)
         me = caller()
         self._state.sending.append(me)
         try:
-            receipt = await self._shell.run(sending.run(first), lambda ask: self._perform(ask, request))
+            receipt = await self._runner.run(sending.run(first), lambda ask: self._perform(ask, request))
         except BaseException as error:
             self._record(receipt_of(error), request)
             raise
@@ -266,20 +266,20 @@ class PairedServiceBusSender(AnySender):
             self._state.sending.remove(me)
             self._state.recording.discard(me)
             for ticket in sending.tickets:
-                self._shell.forget_turn(ticket)
+                self._runner.forget_turn(ticket)
 
     async def _perform(self, ask: Ask, request: SendRequest) -> Answer:
         match ask:
             case ToPrimary(timeout_s, is_patient):
                 return await self._to_primary(request, timeout_s, is_patient=is_patient)
             case EncodeBatches():
-                return answers.packed(request.batches(self._shell.pool.batch_bytes))
+                return answers.packed(request.batches(self._runner.pool.batch_bytes))
             case ToBacklog():
-                return await self._shell.to_backlog(ask)
+                return await self._runner.to_backlog(ask)
             case ToSpool():
-                return await self._shell.to_spool(self.entity.path, ask)
+                return await self._runner.to_spool(self.entity.path, ask)
             case Sleep() | WaitTurn():
-                return await self._shell.wait(ask)
+                return await self._runner.wait(ask)
             case Probe() | OpenBacklog():
                 raise AssertionError(f"a send never asks for {ask}")
             case _:
@@ -309,7 +309,7 @@ class PairedServiceBusSender(AnySender):
             return answers.stored(tuple(await self._send_on(await self._ready_link(until), request, until)))
         except LinkFailed as problem:
             self._note_failure(problem.failure)
-            self._shell.expect_detour(self.choice)
+            self._runner.warm_link.expect_detour(self.choice)
             return self._came_to(problem.failure)
         finally:
             self._lock.release()
@@ -377,7 +377,7 @@ class PairedServiceBusSender(AnySender):
         finally:
             self._is_opening = False
         self._link, self._link_epoch = link, epoch
-        self._room_bytes = room_in(self._shell.pool.batch_bytes)
+        self._room_bytes = room_in(self._runner.pool.batch_bytes)
         self._recorder = self._state.recorder
         self.entity.is_known = True
         try:
@@ -389,7 +389,7 @@ class PairedServiceBusSender(AnySender):
 
     def _check_open(self) -> None:
         """Raise `LinkFailed` once no link may be opened any more."""
-        if self._is_closed or self._shell.is_closing:
+        if self._is_closed or self._runner.is_closing:
             raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
 
     def _has_died(self, link: SenderLink) -> bool:
@@ -421,4 +421,4 @@ class PairedServiceBusSender(AnySender):
                     return link.max_batch_bytes
             except (LinkFailed, OperationTimeoutError):
                 pass  # the send will tell; a batch for the detour fits the primary too
-        return self._shell.pool.batch_bytes
+        return self._runner.pool.batch_bytes

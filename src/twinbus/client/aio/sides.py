@@ -12,7 +12,7 @@ from twinbus.pairing.closing import BothOpen, DeadlinePassed, EndPair, Event, On
 from twinbus.pairing.effects import ForgetWake, WakeMe
 
 if TYPE_CHECKING:
-    from twinbus.client.aio.shell import PairShell
+    from twinbus.client.aio.pair_runner import PairRunner
     from twinbus.client.namespace import Namespace
 
 PARTNER = "partner"
@@ -61,39 +61,39 @@ class PairOwner(Protocol):
 
 
 class PairSides:
-    def __init__(self, client: PairOwner, shell: PairShell) -> None:
-        self.state = shell.state
+    def __init__(self, client: PairOwner, runner: PairRunner) -> None:
+        self.state = runner.state
         self._client = client
-        self._shell = shell
+        self._runner = runner
 
     async def broke(self, reason: str) -> None:
         """Something between the sides can never be used again: the pair faults at once."""
         await self._client.fault(reason)
 
     async def happened(self, event: Event) -> None:
-        with self._shell.lock:
+        with self._runner.lock:
             was, effects = self.state.sides, self.state.side_event(event)
             now = self.state.sides
         end: EndPair | None = None
         for effect in effects:  # timers first: letting go takes its time
             match effect:
                 case WakeMe(at):
-                    self._shell.schedule(PARTNER, at, self._time_came)
+                    self._runner.schedule(PARTNER, at, self._time_came)
                 case ForgetWake():
-                    self._shell.cancel(PARTNER)
+                    self._runner.cancel(PARTNER)
                 case EndPair():
                     end = effect
                 case _:
                     assert_never(effect)
         if isinstance(was, BothOpen) and isinstance(now, OneOpen):
             how = "was closed" if now.fault is None else f"has ended: {now.fault}"
-            self._shell.event_log.report(
+            self._runner.event_log.report(
                 "side_closed", f"the {now.ended} {how}", namespace=self.state.name_of(now.ended)
             )
-            await self._shell.let_go(now.ended)
+            await self._runner.let_go(now.ended)
             await self._client.let_go(now.ended)
         if end is not None:
             await (self._client.close() if end.fault is None else self._client.fault(end.fault))
 
     def _time_came(self) -> None:
-        self._shell.begin_apart(PARTNER, lambda: self.happened(DeadlinePassed(monotonic())))
+        self._runner.begin_apart(PARTNER, lambda: self.happened(DeadlinePassed(monotonic())))

@@ -1,6 +1,6 @@
 """Where the links of a pair come from: the official SDK (`sdk_transport`), or our own engine (`client/native`).
 
-The shell of a pair decides nothing about links; it asks one of these. Failures are raised as `LinkFailed`.
+The runner of a pair decides nothing about links; it asks one of these. Failures are raised as `LinkFailed`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Answers given now: the clock and the dice of the shells."""
+"""Answers given now: with the clock and the dice that flows do not have."""
 
 from __future__ import annotations
 
 from random import Random
 from time import monotonic
 
-from twinbus.client.flows.asks import EncodedBatches, Failed, NoTurn, Stored, Woke
+from twinbus.client.flows.io_requests import EncodedBatches, Failed, NoTurn, Stored, Woke
 from twinbus.pairing.sending.failure import Failure
 
 _dice = Random()  # noqa: S311 - it spreads pings and senders, and keeps no secret

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from twinbus.client.core import answers
 from twinbus.client.core.link_rules import spoils_link
-from twinbus.client.flows.asks import Answer, NoTurn, Woke
+from twinbus.client.flows.io_requests import Answer, NoTurn, Woke
 from twinbus.client.flows.send_request import SendRequest
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.client.sdk.messages import Prepared, can_take_detour, might_not_fit, prepare, prepare_light, reserved_names
@@ -26,8 +26,8 @@ from twinbus.pairing.sending.receipt import NamespaceSide, SendReceipt, attach_r
 from twinbus.pairing.sending.retry import kept_back_s
 
 if TYPE_CHECKING:
-    from twinbus.client.aio.shell import PairShell as AioPairShell
-    from twinbus.client.sync.shell import PairShell
+    from twinbus.client.aio.pair_runner import PairRunner as AioPairRunner
+    from twinbus.client.sync.pair_runner import PairRunner
 
 REST_S = 0.1
 """A link that was idle for longer is checked before it is used: idle links are closed for many reasons that are no
@@ -38,9 +38,11 @@ NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first
 
 
 class AnySender:
-    _shell: AioPairShell | PairShell
+    _runner: AioPairRunner | PairRunner
 
-    def __init__(self, shell: AioPairShell | PairShell, entity: Entity, client_identifier: str | None = None) -> None:
+    def __init__(
+        self, runner: AioPairRunner | PairRunner, entity: Entity, client_identifier: str | None = None
+    ) -> None:
         self.entity = entity
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
         """What its links to the primary are called there, as senders of the SDK have it."""
@@ -48,8 +50,8 @@ class AnySender:
         self._sent_directly = [0]
         # When it is closed or forgotten, what it sent directly counts among what its entity has seen.
         self._fold = weakref.finalize(self, _fold, self._sent_directly, entity)
-        self._attempt_s = shell.state.pair.rules.attempt_s
-        self._state = shell.state
+        self._attempt_s = runner.state.pair.rules.attempt_s
+        self._state = runner.state
         self._recorder: ClientRecorder | None = None
         self._is_closed = False
         self._is_opening = False
@@ -80,7 +82,7 @@ class AnySender:
         """The messages with their ids; raises what is wrong with the call."""
         if kwargs or timeout is not None or self._is_closed or not self._state.is_usable:
             self._check(timeout, kwargs)
-        limit_bytes = self._shell.pool.batch_bytes
+        limit_bytes = self._runner.pool.batch_bytes
         light = prepare_light(message, limit_bytes) if type(message) is list else None
         if light is not None:
             return light
@@ -143,7 +145,7 @@ class AnySender:
         )
         attach_receipt(error, receipt)
         failure = Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True)
-        self._shell.doubted(self.entity, failure, message_ids, sizes if len(sizes) == count else ())
+        self._runner.doubted(self.entity, failure, message_ids, sizes if len(sizes) == count else ())
 
     def _direct_s(self, timeout: float | None) -> float:
         """How long a direct send may take."""
@@ -155,7 +157,7 @@ class AnySender:
         """Warn before an outage that this message could not take the detour."""
         if self.entity.side is NamespaceSide.BACKLOG:
             return  # it is about to be refused
-        warn_early(self._shell.warn_once, self.entity, names, self._shell.pool.batch_bytes)
+        warn_early(self._runner.warn_once, self.entity, names, self._runner.pool.batch_bytes)
 
     def _record(self, receipt: SendReceipt | None, request: SendRequest) -> None:
         """Record the end of a send in the ledger, if there is one."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from twinbus.board.poster import BoardPoster
 from twinbus.board.queue import board_path
+from twinbus.board.quorum import SharedFindings
 from twinbus.board.sharer import BoardSharer
-from twinbus.board.sharing import SharedFindings
 from twinbus.client.reporting.board_report import Reporter
 from twinbus.client.reporting.status import BoardStatus, Status
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.client.flows.asks import Failed, Flow, OpenBacklog, Probe, Stored
+from twinbus.client.flows.io_requests import Failed, Flow, OpenBacklog, Probe, Stored
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import LinkOpened, PingFailed, PingSucceeded

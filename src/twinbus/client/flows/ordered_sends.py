@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NoReturn
 
-from twinbus.client.flows.asks import Answer, Failed, Flow, NoTurn, WaitTurn
-from twinbus.client.flows.flows import SendFlow
+from twinbus.client.flows.io_requests import Answer, Failed, Flow, NoTurn, WaitTurn
+from twinbus.client.flows.send_flow import SendFlow
 from twinbus.client.flows.send_record import Sendable
 from twinbus.errors import BothNamespacesUnavailable, SendError
 from twinbus.pairing.backlog.backlog_queues import backlog_path

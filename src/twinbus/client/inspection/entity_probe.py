@@ -21,7 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.codec.performatives import DROPS_PINGS
 from twinbus.client.core.ping_message import ping_message
-from twinbus.client.inspection.look_cost import LookCounter
+from twinbus.client.inspection.inspection_cost import LookCounter
 from twinbus.client.inspection.peek import peek_depth
 from twinbus.client.inspection.reports import AbilityReport, EntityReport
 from twinbus.client.namespace import Namespace

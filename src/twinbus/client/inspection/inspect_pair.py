@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from twinbus.client.inspection.entity_probe import EntityAsker, EntityLook
-from twinbus.client.inspection.look_cost import LookCounter
+from twinbus.client.inspection.inspection_cost import LookCounter
 from twinbus.client.inspection.peek import peek_depth
 from twinbus.client.inspection.reports import EntityReport, Inspection, QueueReport, SideReport
 from twinbus.client.namespace import ATTEMPT_S, Namespace

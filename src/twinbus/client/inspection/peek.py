@@ -13,7 +13,7 @@ from azure.servicebus import (
     ServiceBusReceiver,
 )
 
-from twinbus.client.inspection.look_cost import LookCounter
+from twinbus.client.inspection.inspection_cost import LookCounter
 from twinbus.client.sdk.abandonable_threads import within
 from twinbus.client.sdk.failures import describe
 from twinbus.client.sdk.internals.connections import LinkConnection

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
 
-from twinbus.client.inspection.look_cost import LookCost
+from twinbus.client.inspection.inspection_cost import LookCost
 
 LONG_POLL_S = 15 * 60.0
 UNTOUCHED_S = LONG_POLL_S + 60.0

@@ -9,7 +9,7 @@ from time import monotonic
 from twinbus.client.core.link_rules import IDLE_S
 from twinbus.client.flows.send_request import STANDARD_BATCH_BYTES
 from twinbus.client.native.links import NativeLinks
-from twinbus.client.native.window import SendWindow
+from twinbus.client.native.send_window import SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.sending.encoded_messages import encode_batch
 

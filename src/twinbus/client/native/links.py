@@ -18,7 +18,7 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.sending_link import SendingLink
 from twinbus.client.core.link_rules import CLOSED
 from twinbus.client.native.failures import for_caller, is_doubtful_answer
-from twinbus.client.native.window import PendingTransfer, SendWindow
+from twinbus.client.native.send_window import PendingTransfer, SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.earliest_timer import EarliestTimer
 from twinbus.pairing.sending.failure import Failure, FailureKind

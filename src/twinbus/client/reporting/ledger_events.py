@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from twinbus.amqp.codec.types import text_of
 from twinbus.board.queue import board_path
-from twinbus.client.inspection.look_cost import LookCost
+from twinbus.client.inspection.inspection_cost import LookCost
 from twinbus.client.sdk.messages import MessageFacts, read_facts
 from twinbus.client.setup.preparation import Preparation
 from twinbus.ledger.board_events import BoardEventLog

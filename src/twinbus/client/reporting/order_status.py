@@ -42,15 +42,15 @@ class OrderStatus:
 
 def order_status(fences: Fences, path_of: Callable[[int], str]) -> OrderStatus:
     """`path_of` gives the path of a backlog queue."""
-    standing = fences.standing()
+    fenced = fences.in_force()
     sums: dict[str, tuple[int, int]] = {}
-    for key, _, left in standing:
+    for key, _, left in fenced:
         count, messages = sums.get(key.path, (0, 0))
         sums[key.path] = count + 1, messages + left
-    largest = nlargest(FENCES_SHOWN, standing, key=lambda each: each[2])
+    largest = nlargest(FENCES_SHOWN, fenced, key=lambda each: each[2])
     return OrderStatus(
-        fences=len(standing),
-        messages_left=sum([left for _, _, left in standing]),
+        fences=len(fenced),
+        messages_left=sum([left for _, _, left in fenced]),
         unseen_queues=tuple(map(path_of, fences.unseen)),
         largest=tuple(
             FenceStatus(entity=key.path, session_id=key.session_id, backlog_queue=path_of(queue), messages_left=left)

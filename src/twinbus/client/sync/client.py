@@ -20,10 +20,10 @@ from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.reporting.event_log import Callback, Unsubscribe
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.reporting.telemetry import TELEMETRY
+from twinbus.client.sync.pair_runner import PairRunner
 from twinbus.client.sync.receivers import PairedServiceBusReceiver, without_pings
 from twinbus.client.sync.sdk_transport import SdkTransport
 from twinbus.client.sync.sender import PairedServiceBusSender
-from twinbus.client.sync.shell import PairShell
 from twinbus.client.sync.sides import PairSide, PairSides
 from twinbus.pairing.closing import SideName
 from twinbus.pairing.entity import Entity
@@ -40,11 +40,11 @@ class PairedServiceBusClient:
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self._state = ClientState(primary, options)
         self._transport = SdkTransport(self._state)
-        self._shell = PairShell(self._state, self._transport)
+        self._runner = PairRunner(self._state, self._transport)
         self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
         self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
-        self._sides = sides = PairSides(self, self._shell)
-        self._shell.sides = ref(sides)  # weakly: timers must not keep a forgotten client alive
+        self._sides = sides = PairSides(self, self._runner)
+        self._runner.sides = ref(sides)  # weakly: timers must not keep a forgotten client alive
         self.primary = PairSide("primary", primary, sides)
         self.secondary = PairSide("secondary", options.secondary, sides)
         self._watch = TELEMETRY.watch(self.status)
@@ -61,7 +61,7 @@ class PairedServiceBusClient:
 
         Raises `PairingError` saying which namespace, which queue and what to do. The primary may be down meanwhile.
         """
-        self._shell.prepare()
+        self._runner.prepare()
 
     def close(self) -> None:
         """End everything; held sends raise whether they are "not sent" or "in doubt"."""
@@ -89,7 +89,7 @@ class PairedServiceBusClient:
         self.close()
 
     def _end(self, phase: Phase, reason: str | None = None) -> None:
-        self._shell.end(phase, reason)
+        self._runner.end(phase, reason)
         senders = self._senders.all()
         for sender in senders:
             sender.close()
@@ -97,7 +97,7 @@ class PairedServiceBusClient:
             with contextlib.suppress(Exception):  # the others have to be closed in any case
                 receiver.close()
         self._watch.stop()
-        self._shell.finish(lambda me: any(each.is_storing(me) for each in senders))
+        self._runner.finish(lambda me: any(each.is_storing(me) for each in senders))
 
     # --- senders and receivers ---
 
@@ -134,10 +134,10 @@ class PairedServiceBusClient:
     def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
         check_sender_options(name, kwargs)
         self._state.check_not_ended()
-        with self._shell.lock:
+        with self._runner.lock:
             entity = self._state.pair.entity(checked_path(path))
-        sender = PairedServiceBusSender(self._shell, self._transport, entity, name)
-        self._shell.assign_warm_queue(sender.choice)
+        sender = PairedServiceBusSender(self._runner, self._transport, entity, name)
+        self._runner.warm_link.assign(sender.choice)
         self._senders.add(sender)
         return sender
 
@@ -149,7 +149,7 @@ class PairedServiceBusClient:
         return self._transport.receiving
 
     def _paired(self, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
-        paired = without_pings(receiver, self._state.recorder, self._shell.tried)
+        paired = without_pings(receiver, self._state.recorder, self._runner.tried)
         self._receivers.add(paired)
         return paired
 
@@ -163,27 +163,27 @@ class PairedServiceBusClient:
     def force_failover(self, entity: str, *, reason: str = "forced", stay: bool = False) -> None:
         """Send an entity's messages to the backlog from now on, until a ping succeeds; `stay`: until `mark_healthy`."""
         self._state.check_usable()
-        self._shell.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
+        self._runner.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
 
     def mark_healthy(self, entity: str) -> None:
         """Send an entity's messages to the primary from now on."""
         self._state.check_usable()
-        self._shell.feed(self._entity(entity), MarkedHealthy)
+        self._runner.feed(self._entity(entity), MarkedHealthy)
 
     def recheck(self) -> None:
         """Prove now, and not only every hour, that the backlog queues can be used."""
         self._state.check_usable()
-        self._shell.recheck()
+        self._runner.recheck()
 
     def on(self, event: str, callback: Callback) -> Unsubscribe:
         """Call a function with every event of this name, or with all ("*"); call the result to end that."""
-        return self._shell.event_log.on(event, callback)
+        return self._runner.event_log.on(event, callback)
 
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
-        with self._shell.lock:
+        with self._runner.lock:
             direct = sent_directly(self._senders.all())
-            return self._state.status(monotonic(), direct.__getitem__, self._shell.event_log.dropped)
+            return self._state.status(monotonic(), direct.__getitem__, self._runner.event_log.dropped)
 
     def metrics_text(self) -> str:
         """The numbers of this client as Prometheus scrapes them."""
@@ -194,5 +194,5 @@ class PairedServiceBusClient:
         return f"PairedServiceBusClient({state.primary!r}, {state.secondary!r}, {state.phase.value})"
 
     def _entity(self, path: str) -> Entity:
-        with self._shell.lock:
+        with self._runner.lock:
             return known_entity(self._state.pair, path)

@@ -1,7 +1,7 @@
 # Generated from client/aio/transport.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
 """Where the links of a pair come from: the official SDK (`sdk_transport`), or our own engine (`client/native`).
 
-The shell of a pair decides nothing about links; it asks one of these. Failures are raised as `LinkFailed`.
+The runner of a pair decides nothing about links; it asks one of these. Failures are raised as `LinkFailed`.
 """
 
 from __future__ import annotations

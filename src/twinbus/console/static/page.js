@@ -17,8 +17,8 @@ const dirty = new Set();
 
 // --- the state, as the stream tells it ---
 
-function apply(news) {
-  for (const [name, change] of Object.entries(news)) {
+function apply(changes) {
+  for (const [name, change] of Object.entries(changes)) {
     if (!ROWS.has(name)) { state[name] = change.value; dirty.add(name); continue; }
     const rows = { ...state[name], ...change.rows };
     for (const key of change.gone) delete rows[key];
@@ -52,7 +52,7 @@ function listen() {
     return said;
   };
   stream.addEventListener("about", (event) => { about = heard(event); state = {}; back(); });
-  stream.addEventListener("news", (event) => { apply(heard(event).news); schedule(); });
+  stream.addEventListener("changes", (event) => { apply(heard(event).changes); schedule(); });
   stream.addEventListener("beat", heard);
   stream.addEventListener("error", async () => {
     if (stream !== current) return;

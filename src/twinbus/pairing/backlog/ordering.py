@@ -160,7 +160,7 @@ class Fences:
         """Whether a fence stands that would fall if this queue was seen empty."""
         return queue in self._unseen or any(fence.queue == queue for fence in self._fences.values())
 
-    def standing(self) -> list[tuple[Key, int, int]]:
+    def in_force(self) -> list[tuple[Key, int, int]]:
         """Every fence: its key, its queue, and about how many messages are on their way home."""
         return [(key, fence.queue, fence.left) for key, fence in list(self._fences.items())]
 

@@ -353,12 +353,12 @@ class RelayedReceiver(LinkHandler):
         if on_reply is not None:
             lost = {token: LockLost("the lock of this message is lost") for token in unknown}
             settling = _Settling(set(found), dict[bytes, NamespaceError](lost), outcome, on_reply, work)
-            for token, (delivery_id, noted) in found.items():
-                self._settling[delivery_id] = (token, noted, settling)
+            for token, (delivery_id, record) in found.items():
+                self._settling[delivery_id] = (token, record, settling)
             if not found:
                 on_reply(Settled(settling.failures))
         elif self._observer is not None and found:
-            self._observer.settled(self.terms.path, [noted for _, noted in found.values()], outcome)
+            self._observer.settled(self.terms.path, [record for _, record in found.values()], outcome)
         if self.link is not None:
             state: DeliveryState = settling_outcome(outcome)
             if txn_id is not None:
@@ -381,13 +381,13 @@ class RelayedReceiver(LinkHandler):
         for transfer in transfers:
             if self.is_closed:
                 return  # it crossed our detach: the primary delivers it again when its lock has ended
-            noted: object = None
+            record: object = None
             if self._observer is not None:
-                noted = self._observer.delivered(self.terms.path, transfer.payload, is_final=transfer.settled)
+                record = self._observer.delivered(self.terms.path, transfer.payload, is_final=transfer.settled)
             self._delivered = (self._delivered + 1) & 0xFFFFFFFF
             token = None if transfer.settled else transfer.tag
             if token is not None:
-                self._deliveries[token] = (transfer.delivery_id, noted)
+                self._deliveries[token] = (transfer.delivery_id, record)
             self._notify(EncodedDelivery(self._number, transfer.payload, token))
             if steps(self._credit_limit, self._delivered) > UNASKED_MAX:  # each is kept until it is settled
                 self.on_detached(_UNASKED)
@@ -397,14 +397,14 @@ class RelayedReceiver(LinkHandler):
             waiting = self._settling.pop(delivery_id, None)
             if waiting is None:
                 continue
-            token, noted, settling = waiting
+            token, record, settling = waiting
             error = error_in(event.outcome)
             if error is not None:
                 settling.failures[token] = error
             elif settling.work is not None:
-                settling.work.settled.append((self.terms.path, noted, settling.outcome))
+                settling.work.settled.append((self.terms.path, record, settling.outcome))
             elif self._observer is not None:
-                self._observer.settled(self.terms.path, [noted], settling.outcome)
+                self._observer.settled(self.terms.path, [record], settling.outcome)
             settling.waiting.discard(token)
             if not settling.waiting:
                 settling.on_reply(Settled(settling.failures))
@@ -438,8 +438,8 @@ class RelayedReceiver(LinkHandler):
         it or not, so it must be rolled back.
         """
         if self._requested is not None:
-            self._requested.keep({token: noted for token, (_, noted) in self._deliveries.items()})
-            self._requested.keep({token: noted for token, noted, _ in self._settling.values()})
+            self._requested.keep({token: record for token, (_, record) in self._deliveries.items()})
+            self._requested.keep({token: record for token, record, _ in self._settling.values()})
         unanswered = [settling for _, _, settling in self._settling.values()]
         self._deliveries.clear()
         self._settling.clear()

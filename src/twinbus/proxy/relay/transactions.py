@@ -144,9 +144,9 @@ class TransactionRelay:
             if failure is not None:
                 on_reply(Refused(_end_reason(failure)))
                 return
-            for path, noted, outcome in found.work.settled if commits else ():
+            for path, record, outcome in found.work.settled if commits else ():
                 if self._observer is not None:
-                    self._observer.settled(path, [noted], outcome)
+                    self._observer.settled(path, [record], outcome)
             on_reply(Done())
 
         self._upstream.end_transaction(found.connection, upstream, commits, ended)

@@ -38,7 +38,6 @@ from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms.accounts import holder_number
-from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, WAITING
 from twinbus.spark.transforms.cost import uses
 from twinbus.spark.transforms.message_states import (
     IN_BACKLOG,
@@ -51,6 +50,7 @@ from twinbus.spark.transforms.queue_contents import with_place
 from twinbus.spark.transforms.reconciliation import Evidence, named, reconciliation, verdict_table, verdicts
 from twinbus.spark.transforms.selection import ALL, LedgerSelection, is_chosen, is_chosen_entity, overlaps_window
 from twinbus.spark.transforms.traffic import flow
+from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES, WAITING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -185,6 +185,8 @@ def _replay(lines: bytes, metadata: dict[str, Any], adds: dict[str, dict[str, An
                 adds[added["path"]] = added
             case {"remove": dict(removed)}:
                 adds.pop(removed["path"], None)
+            case _:
+                pass  # other actions do not say which files count
     return metadata
 
 

@@ -17,7 +17,8 @@ from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.compaction.primaries import split_name
 from twinbus.spark.report.service_counts import CountComparison
-from twinbus.spark.transforms.classes import (
+from twinbus.spark.transforms.selection import ALL, LedgerSelection
+from twinbus.spark.transforms.verdict_classes import (
     ACCEPTED_CLASSES,
     DUPLICATED,
     IN_DOUBT,
@@ -26,7 +27,6 @@ from twinbus.spark.transforms.classes import (
     SENT_ELSEWHERE,
     UNKNOWN,
 )
-from twinbus.spark.transforms.selection import ALL, LedgerSelection
 from twinbus.units import utc_time_ms
 
 Row = dict[str, Any]

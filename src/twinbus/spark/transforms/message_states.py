@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.transforms.accounts import HOLDERS, MINUTE_MS
-from twinbus.spark.transforms.classes import (
+from twinbus.spark.transforms.sums import Sum, Sums, add_up
+from twinbus.spark.transforms.verdict_classes import (
     DEAD_LETTERED,
     DELIVERED,
     DISCARDED,
@@ -23,7 +24,6 @@ from twinbus.spark.transforms.classes import (
     SENT_ELSEWHERE,
     WAITING,
 )
-from twinbus.spark.transforms.sums import Sum, Sums, add_up
 
 ACKNOWLEDGED, IN_BACKLOG, IN_SPOOL = "acknowledged", "in_backlog", "in_spool"
 GONE, TOO_FEW = "gone", "too_few"

@@ -51,10 +51,10 @@ from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.spark.compaction.clocks import ProcessClocks
 from twinbus.spark.compaction.namespace_records import NamespaceRecords, Period
 from twinbus.spark.transforms.accounts import MINUTE_MS
-from twinbus.spark.transforms.classes import DUPLICATED, IN_DOUBT, LOST, STORED, UNKNOWN, WAITING
 from twinbus.spark.transforms.clocks import by_machine, by_process, in_minutes, queue_reach_ms, with_reach
 from twinbus.spark.transforms.message_states import ACKNOWLEDGED, GONE, IN_BACKLOG, IN_SPOOL, TOO_FEW, is_watched
 from twinbus.spark.transforms.queue_contents import NEVER_STORED, THERE
+from twinbus.spark.transforms.verdict_classes import DUPLICATED, IN_DOUBT, LOST, STORED, UNKNOWN, WAITING
 
 FRONTIERS = {
     "delivered_to_min": ("entity", "session"),

@@ -73,7 +73,7 @@ class Pace:
         self._in_flight = 0
         self.entities: frozenset[str] | None = None
         """As they were named; None: all."""
-        self._folded: frozenset[str] = frozenset()
+        self._casefolded: frozenset[str] = frozenset()
         self._limit_entities(options.entities)
         self._cutoff_ms = options.cutoff_ms
         self.rate: float | None = None
@@ -83,7 +83,7 @@ class Pace:
 
     def _limit_entities(self, entities: frozenset[str] | None) -> None:
         self.entities = entities
-        self._folded = frozenset(name.strip("/").casefold() for name in entities or ())
+        self._casefolded = frozenset(name.strip("/").casefold() for name in entities or ())
 
     def _limit_rate(self, rate: float | None, now_ms: int) -> None:
         self.rate = rate
@@ -137,7 +137,7 @@ class Pace:
 
     def allows(self, path: str) -> bool:
         """Whether messages may go to this entity; case does not matter."""
-        return self.entities is None or path.casefold() in self._folded
+        return self.entities is None or path.casefold() in self._casefolded
 
     def is_in_time(self, enqueued_ms: int | None) -> bool:
         return self._cutoff_ms is None or enqueued_ms is None or enqueued_ms < self._cutoff_ms

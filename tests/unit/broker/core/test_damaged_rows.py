@@ -19,8 +19,8 @@ from twinbus.broker.core.commands import (
     SendMessages,
 )
 from twinbus.broker.core.replies import Delivery
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Complete, Done, ReceiveMode, ReceiverLost, Refused
 from twinbus.broker.store.api import ReadFailed, RowRequest
 from twinbus.errors import InternalError, StoreUnavailable

@@ -22,7 +22,7 @@ from twinbus.broker.core.commands import (
     SendMessages,
     SettleMessages,
 )
-from twinbus.broker.core.lookups import PEEK_COUNT_MAX, WAITING_READS_MAX
+from twinbus.broker.core.disk_reads import PEEK_COUNT_MAX, WAITING_READS_MAX
 from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.replies import AddressedReply, LocksRenewed, MessagesFound, Step
 from twinbus.broker.entities.settings import QueueSettings

@@ -9,8 +9,8 @@ from namespace_harness import QUEUE, SECOND_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import RenewMessageLocks, SendMessages, Tick
 from twinbus.broker.entities.due_scan import DueScan
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import Abandon, Release
 from twinbus.broker.store.api import DueRows, ExpiredRows, ReadRequest
 

@@ -22,8 +22,8 @@ from twinbus.broker.core.commands import (
 )
 from twinbus.broker.core.delivery_format import encode_delivery
 from twinbus.broker.core.replies import Forwarded, QueueDescription
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus, TopicSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import HOPS, Arrival, hops_of, read_arrival
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Done, ReceiveMode, ReceiverLost, Refused
 from twinbus.broker.store.api import Change, InsertCopies, InsertMessages, MessageState

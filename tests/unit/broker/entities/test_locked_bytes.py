@@ -7,10 +7,10 @@ from namespace_harness import QUEUE, SECOND_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import CloseReceiver, Grant, PauseReceiver, ReceiveDeferred, ResumeReceiver
 from twinbus.broker.core.replies import Delivery
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.locks import LOCK_COST_BYTES
 from twinbus.broker.entities.receivers import LOCKED_BYTES_MAX
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.operations import (
     Abandon,
     Complete,

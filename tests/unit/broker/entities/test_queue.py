@@ -25,8 +25,8 @@ from twinbus.broker.core.commands import (
     Tick,
 )
 from twinbus.broker.core.replies import Delivery, LocksRenewed
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, ReceiverDrained, Release, Settled
 from twinbus.broker.store.api import MessageState

@@ -32,9 +32,9 @@ from twinbus.broker.core.commands import (
     UpdateQueue,
 )
 from twinbus.broker.core.replies import Delivery, LocksRenewed, MessagesFound, SessionsFound, SessionStateFound
+from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
-from twinbus.broker.entities.window import WindowLimits
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import (
     Abandon,

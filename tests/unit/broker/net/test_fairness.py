@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinbus.broker.links.disk_share import DecayingSum
+from twinbus.broker.links.disk_fairness import DecayingSum
 from twinbus.broker.net.fairness import MUCH_S, TURN_S, UNAUTHENTICATED_TURN_S, Turns
 
 STEP_S = 0.001

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from twinbus.broker.core.replies import Step
-from twinbus.broker.entities.dead_letter import SESSION_NEEDED, reasons
+from twinbus.broker.entities.dead_letter_properties import SESSION_NEEDED, reasons
 from twinbus.broker.entities.entity import CopyDelays
 from twinbus.broker.entities.queue import Queue
 from twinbus.broker.entities.session_queue import SessionQueue

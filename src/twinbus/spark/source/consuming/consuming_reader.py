@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from twinbus.errors import TwinbusError
 from twinbus.spark.queue_browser import QueueBrowser
 from twinbus.spark.source.consuming.consuming_offsets import ConsumingOffsets
-from twinbus.spark.source.consuming.receiving import run_steps, stage_steps
 from twinbus.spark.source.consuming.staged_files import LostStaging, check_mark, read_staged
 from twinbus.spark.source.consuming.staging import AdoptTask, ReceiveTask
 from twinbus.spark.source.consuming.task_receiver import TaskReceiver
+from twinbus.spark.source.consuming.task_steps import run_steps, stage_steps
 from twinbus.spark.source.options import ReadOptions
 from twinbus.spark.source.reader import open_browser, peek_entries
 from twinbus.spark.source.rows import batch_of

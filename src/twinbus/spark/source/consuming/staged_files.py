@@ -10,6 +10,8 @@ from twinbus.errors import StoreError, TwinbusError
 from twinbus.spark.source.consuming.staging import TaskManifest, decode_manifest, mark_of
 from twinbus.storage import Folder
 
+FILE_MESSAGES_MAX, FILE_BYTES_MAX = 1_000, 8 * 1024 * 1024
+"""Of one file: a chunk is received, staged and completed as a whole."""
 AT_ONCE = 8
 ENTITY = b"entity"
 

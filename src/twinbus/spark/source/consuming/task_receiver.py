@@ -19,13 +19,13 @@ from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spark.queue_browser import LoopThread, QueueUnreachable
-from twinbus.spark.source.consuming.receiving import LockedMessage
+from twinbus.spark.source.consuming.staged_files import FILE_BYTES_MAX, FILE_MESSAGES_MAX
+from twinbus.spark.source.consuming.task_steps import LockedMessage
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.links.link_handler import LinkHandler
 
-CHUNK_MESSAGES_MAX, CHUNK_BYTES_MAX = 1_000, 8 * 1024 * 1024
 WINDOW_MESSAGES_MAX, WINDOW_BYTES_MAX = 2_000, 16 * 1024 * 1024
 FIRST_CREDIT = 50
 """Until it is known how large messages are."""
@@ -262,12 +262,12 @@ class _TaskLink(LinkHandler):
             self._connection.flush()
 
     def _is_full(self, most: int) -> bool:
-        return len(self._arrived) >= min(most, CHUNK_MESSAGES_MAX) or self._bytes >= CHUNK_BYTES_MAX
+        return len(self._arrived) >= min(most, FILE_MESSAGES_MAX) or self._bytes >= FILE_BYTES_MAX
 
     def _take(self, most: int) -> list[LockedMessage]:
         chunk: list[LockedMessage] = []
         size = 0
-        while self._arrived and len(chunk) < min(most, CHUNK_MESSAGES_MAX) and size < CHUNK_BYTES_MAX:
+        while self._arrived and len(chunk) < min(most, FILE_MESSAGES_MAX) and size < FILE_BYTES_MAX:
             chunk.append(self._arrived.popleft())
             size += len(chunk[-1].message)
         self._bytes -= size

@@ -1,6 +1,7 @@
-"""The flows of a paired client, each written once: a flow yields what to do and is sent the result.
+"""One send of a paired client, decided: to the primary, to a backlog queue or to the spool, now or later.
 
-Threads, tasks and the simulator run the same flows; they differ only in how they do it.
+A flow yields what to do and is sent the result. Threads, tasks and the simulator run the same one; they differ only in
+how they do it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, assert_never
 
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     EncodeBatches,
     EncodedBatches,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from entity_sends_scene import EntityScene
 from fake_link import rejected
+from proxy_routing_scene import EntityScene
 
 from twinbus.amqp.message.sections import encode_message
 from twinbus.broker.message import Arrival, read_arrival
 from twinbus.broker.operations import Done, Refused
-from twinbus.client.flows.asks import Ask, EncodeBatches, Failed, Sleep, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows.io_requests import Ask, EncodeBatches, Failed, Sleep, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import ConditionError
 from twinbus.pairing.entity import NOT_PLAIN
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, SendFailed

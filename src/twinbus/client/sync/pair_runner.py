@@ -1,4 +1,5 @@
-"""Does what flows ask for and what the pairing core orders, on tasks.
+# Generated from client/aio/pair_runner.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
+"""Does what flows ask for and what the pairing core orders, on threads.
 
 One lock guards the core. It is held for the steps of flows and never across I/O; orders are carried out after it is
 released, under a lock of their own so that they keep their order.
@@ -6,34 +7,17 @@ released, under a lock of their own so that they keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from twinbus.client.aio import drive
-from twinbus.client.aio.board_runner import BoardRunner
-from twinbus.client.aio.concurrency import (
-    Event,
-    Lock,
-    called_where_it_runs,
-    caller,
-    guard_of_the_core,
-    in_thread,
-    result_within,
-    sleep,
-    wait_for,
-)
-from twinbus.client.aio.provisioner import BacklogProvisioner
-from twinbus.client.aio.sides import PairSides
-from twinbus.client.aio.syphon_runner import SyphonRunner
-from twinbus.client.aio.timers import Timers
-from twinbus.client.aio.transport import BacklogLinks, Transport
 from twinbus.client.core import answers, probes
 from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
 from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
 from twinbus.client.core.link_rules import NoFreeLink
 from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
-from twinbus.client.flows.asks import (
+from twinbus.client.core.warm_link import WarmLink
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     Flow,
@@ -46,12 +30,29 @@ from twinbus.client.flows.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.reporting.event_log import AioEventLog
+from twinbus.client.reporting.event_log import EventLog
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.setup.preparation import Preparation
+from twinbus.client.sync import flow_driver
+from twinbus.client.sync.board_runner import BoardRunner
+from twinbus.client.sync.concurrency import (
+    Event,
+    Lock,
+    called_where_it_runs,
+    caller,
+    guard_of_the_core,
+    in_thread,
+    result_within,
+    sleep,
+    wait_for,
+)
+from twinbus.client.sync.provisioner import BacklogProvisioner
+from twinbus.client.sync.sides import PairSides
+from twinbus.client.sync.syphon_runner import SyphonRunner
+from twinbus.client.sync.timers import Timers
+from twinbus.client.sync.transport import BacklogLinks, Transport
 from twinbus.pairing.abilities import Ability
-from twinbus.pairing.backlog.rotation import QueueChoice
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
@@ -72,21 +73,20 @@ BACK = frozenset(("recovered", "secondary_back"))
 DISK_SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)
 
 
-class PairShell:
+class PairRunner:
     def __init__(self, state: ClientState, transport: Transport) -> None:
         self.state = state
         self._transport = transport
         self.pair = state.pair
         self.rules = state.pair.rules
         self.lock = guard_of_the_core()
-        self.event_log = AioEventLog()
+        self.event_log = EventLog()
         self._settling = guard_of_the_core()
         self._pairing = Lock()
         self._closing = Event()
         self._turns: dict[int, Event] = {}
         self._timers = Timers(self.pair.name)
-        self._warm_queue: int | None = None
-        self._is_warm_queue_assigned = False
+        self.warm_link = WarmLink(self.pair, self.lock, self._warm_up)
         self._syphon: SyphonRunner | None = None
         self._unstarted_syphon: OwnSyphon | None = None
         self._board: BoardRunner | None = None
@@ -96,15 +96,15 @@ class PairShell:
 
     # --- life ---
 
-    async def prepare(self) -> None:
+    def prepare(self) -> None:
         """Find, create and try the backlog queues; the pair is ready then. Once is enough."""
-        async with self._pairing:
+        with self._pairing:
             self.state.check_not_ended()
             if self.state.phase is not Phase.NEW:
                 return
             self._unstarted_syphon = self._own_syphon()
             board = self._own_board()
-            found = await self._find_backlog()
+            found = self._find_backlog()
             self._transport.start()
             self._timers.start()
             with self.lock:
@@ -115,37 +115,36 @@ class PairShell:
                 self.event_log.report("pairing_warning", warning, namespace=self.state.secondary.name)
             for entity, failure in found.managed.items():
                 self.tried(entity, Ability.MANAGE, failure)
-            self._warm_queue = self._pick_queue()
-            self._warm_up(self._warm_queue)
+            self.warm_link.choose()
             self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
             self._schedule_recheck(FIRST_RECHECK_S)
             self.settle()
             if found.is_complete:
-                await self._start_syphon(found)
+                self._start_syphon(found)
             if board is not None:
                 self.state.board, self._board = board, BoardRunner(board, self.pair.name)
                 self._board.start()
 
-    async def _start_syphon(self, found: Preparation) -> None:
+    def _start_syphon(self, found: Preparation) -> None:
         syphon = self._unstarted_syphon
         if syphon is not None:
             self._unstarted_syphon = None
             self._syphon = SyphonRunner(syphon, sorted(found.found), self.pair.name)
-            await self._syphon.start()
+            self._syphon.start()
             self.state.syphon = syphon
 
-    async def _find_backlog(self) -> Preparation:
+    def _find_backlog(self) -> Preparation:
         """What has to be there before the first send, the spool too; if something is not, nothing is left open."""
         spool = self._own_spool()
         if spool is not None:
-            await in_thread(spool.start)
+            in_thread(spool.start)
         try:
-            async with self._provisioner() as provisioner:
-                found = await provisioner.prepare(self.state.plan)
+            with self._provisioner() as provisioner:
+                found = provisioner.prepare(self.state.plan)
             self.state.open_ledger()
         except BaseException:
             if spool is not None:
-                await in_thread(spool.stop)
+                in_thread(spool.stop)
             raise
         self.state.spool = spool
         return found
@@ -211,7 +210,7 @@ class PairShell:
         if alert.name == "refused":
             self._syphon_failed(lambda sides: sides.happened(SideFaulted(monotonic(), "secondary", alert.text)))
 
-    def _syphon_failed(self, report: Callable[[PairSides], Awaitable[None]]) -> None:
+    def _syphon_failed(self, report: Callable[[PairSides], None]) -> None:
         sides = self.sides()
         if sides is not None:
             self._timers.begin(lambda: report(sides))  # not here: what runs here is about to be ended
@@ -219,33 +218,32 @@ class PairShell:
     def _provisioner(self) -> BacklogProvisioner:
         return BacklogProvisioner(self.state.primary, self.state.secondary, attempt_s=self.rules.attempt_s)
 
-    async def recheck(self) -> None:
+    def recheck(self) -> None:
         """Prove again that the backlog queues can be used."""
         before = self.state.preparation
         if before is None or self.state.has_ended or self.state.is_half_open:
             return
-        async with self._provisioner() as provisioner:
-            found = await provisioner.recheck(self.state.plan, before)
-        inspection = await in_thread(self.state.inspect) if found.is_complete else None
+        with self._provisioner() as provisioner:
+            found = provisioner.recheck(self.state.plan, before)
+        inspection = in_thread(self.state.inspect) if found.is_complete else None
         with self.lock:
             self.state.inspection = inspection
             self.state.prepared(found, monotonic())
         for name, text in self.state.recheck_events(before, found):
             self.event_log.report(name, text, namespace=self.state.secondary.name)
         if found.is_complete and not before.is_complete:
-            await self._reached(found)
+            self._reached(found)
         self._schedule_recheck(RECHECK_S)
         self.settle()
 
-    async def _reached(self, found: Preparation) -> None:
+    def _reached(self, found: Preparation) -> None:
         """The secondary could not be reached when the pair was made, and now its backlog queues are there."""
         if self.state.recorder is not None:
             self.state.recorder.paired(found)
         if self.state.spool is not None:
             self.state.spool.wake()
-        self._warm_queue = self._pick_queue()
-        self._warm_up(self._warm_queue)
-        await self._start_syphon(found)
+        self.warm_link.choose()
+        self._start_syphon(found)
 
     def _schedule_recheck(self, usual_s: float) -> None:
         at = monotonic() + self.state.recheck_s(usual_s)
@@ -265,46 +263,46 @@ class PairShell:
         self.settle()
         self._last_event = ("closed" if phase is Phase.CLOSED else "faulted", reason or "by the application")
 
-    async def let_go(self, side: SideName) -> None:
+    def let_go(self, side: SideName) -> None:
         """One side has ended: the syphon needs both, and the backlog the secondary."""
         if self._syphon is not None:
-            await self._syphon.stop()
+            self._syphon.stop()
         if side == "secondary":
             if self._board is not None:
-                await self._board.stop()
+                self._board.stop()
             self._transport.end_backlog()
             with self.lock:
                 self.pair.secondary_ended(monotonic())
             self.settle()
 
-    async def finish(self, is_any_storing: Callable[[int], bool]) -> None:
+    def finish(self, is_any_storing: Callable[[int], bool]) -> None:
         """What is left to do when all senders are closed: nothing stays behind.
 
-        `is_any_storing`: whether one of them is in an attempt, on another task than this one.
+        `is_any_storing`: whether one of them is in an attempt, on another thread than this one.
         """
         try:
             for side in SIDES:
-                await self.let_go(side)
-            await self._timers.stop(CLOSE_PATIENCE_S)
+                self.let_go(side)
+            self._timers.stop(CLOSE_PATIENCE_S)
             self._transport.hang_up()
-            await self._wait_for_sends(is_any_storing)
+            self._wait_for_sends(is_any_storing)
             if self.state.spool is not None:
-                await in_thread(self.state.spool.stop)
+                in_thread(self.state.spool.stop)
             if self._last_event is not None:  # nothing is reported after it: timers, syphon and sends have ended
                 name, text = self._last_event
                 self._last_event = None
                 self.event_log.report(name, text, namespace=self.pair.name)
-            await self.event_log.close()
-            await self._transport.close()
+            self.event_log.close()
+            self._transport.close()
         finally:
-            await self._transport.wait_closed()
-            await in_thread(self.state.close_ledger)
+            self._transport.wait_closed()
+            in_thread(self.state.close_ledger)
 
-    async def _wait_for_sends(self, is_any_storing: Callable[[int], bool]) -> None:
+    def _wait_for_sends(self, is_any_storing: Callable[[int], bool]) -> None:
         """Sends that were cut off record what became of them before the ledger ends."""
         me, began = caller(), monotonic()
         while self.state.has_to_wait(me, lambda: is_any_storing(me), monotonic() - began):
-            await sleep(CLOSE_LOOK_S)
+            sleep(CLOSE_LOOK_S)
 
     # --- what senders need ---
 
@@ -312,12 +310,12 @@ class PairShell:
     def pool(self) -> BacklogLinks:
         return self._transport.backlog
 
-    async def to_backlog(self, ask: ToBacklog) -> Answer:
+    def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
             return self.woke()
         self.state.check_side("secondary")
         try:
-            await self.pool.send(ask.queue, ask.encoded, ask.timeout_s, is_patient=ask.is_patient)
+            self.pool.send(ask.queue, ask.encoded, ask.timeout_s, is_patient=ask.is_patient)
         except NoFreeLink as problem:
             return answers.no_turn(problem.failure, is_moving=problem.is_moving)
         except LinkFailed as problem:
@@ -328,36 +326,18 @@ class PairShell:
             self.state.count_sent(ask.queue, ask.encoded)
         return answers.stored()
 
-    async def to_spool(self, path: str, ask: ToSpool) -> Answer:
+    def to_spool(self, path: str, ask: ToSpool) -> Answer:
         if self._closing.is_set():
             return self.woke()
         assert self.state.spool is not None, "without a spool nobody asks for it"
         try:
-            failure = await result_within(self.state.spool.put(path, ask.encoded), ask.timeout_s)
+            failure = result_within(self.state.spool.put(path, ask.encoded), ask.timeout_s)
         except TimeoutError:
             failure = DISK_SILENT
         return answers.stored() if failure is None else answers.failed(failure)
 
-    # --- warm links ---
-
-    def assign_warm_queue(self, choice: QueueChoice) -> None:
-        """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
-        with self.lock:
-            if not self._is_warm_queue_assigned and self._warm_queue is not None:
-                choice.queue, self._is_warm_queue_assigned = self._warm_queue, True
-
-    def expect_detour(self, choice: QueueChoice) -> None:
-        """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
-        if choice.queue is None:
-            choice.queue = self._pick_queue()
-        self._warm_up(choice.queue)
-
-    def _pick_queue(self) -> int | None:
-        with self.lock:
-            return self.pair.rotation.pick(None, monotonic(), answers.chance())
-
-    def _warm_up(self, queue: int | None) -> None:
-        if queue is not None and self.pair.secondary.is_open and not self.pool.is_warm(queue):
+    def _warm_up(self, queue: int) -> None:
+        if not self.pool.is_warm(queue):
             self._timers.begin(lambda: self.pool.warm_up(queue, self.rules.attempt_s))
 
     # --- waiting ---
@@ -369,13 +349,13 @@ class PairShell:
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
-    async def wait(self, ask: Sleep | WaitTurn) -> Woke:
+    def wait(self, ask: Sleep | WaitTurn) -> Woke:
         """Let time pass, until it is a held send's turn, or the client closes."""
         if isinstance(ask, Sleep):
-            await wait_for(self._closing, ask.seconds)
+            wait_for(self._closing, ask.seconds)
             return self.woke()
         turn = self._turns.setdefault(ask.ticket, Event())
-        await wait_for(turn, 0 if self._closing.is_set() else ask.seconds)
+        wait_for(turn, 0 if self._closing.is_set() else ask.seconds)
         turn.clear()
         return self.woke()
 
@@ -384,8 +364,8 @@ class PairShell:
 
     # --- the core ---
 
-    async def run(self, flow: Flow[Result], perform: Callable[[Ask], Awaitable[Answer]]) -> Result:
-        return await drive.run(flow, perform, self.lock, self.settle)
+    def run(self, flow: Flow[Result], perform: Callable[[Ask], Answer]) -> Result:
+        return flow_driver.run(flow, perform, self.lock, self.settle)
 
     def feed(self, entity: Entity, make: Callable[[float, int], EntityEvent]) -> None:
         """Something happened to an entity just now; `make` gets the time and the entity's epoch."""
@@ -458,44 +438,44 @@ class PairShell:
     def try_secondary(self) -> None:
         self.begin_apart(TRIAL, self._try_secondary)
 
-    def begin_apart(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> None:
+    def begin_apart(self, key: Hashable, work: Callable[[], None]) -> None:
         """Begin work that must not wait for pings that nobody answers; later, if nothing more can begin now."""
         if not self._timers.begin_apart(work, key.kind if isinstance(key, TimerKey) else str(key)):
             self.schedule(key, monotonic() + PAUSE_MAX_S, lambda: self.begin_apart(key, work))
 
     # --- trials and pings ---
 
-    async def _try_secondary(self) -> None:
+    def _try_secondary(self) -> None:
         if not self._closing.is_set():
-            await self.run(probes.try_secondary(self.pair, monotonic()), self._open_backlog)
+            self.run(probes.try_secondary(self.pair, monotonic()), self._open_backlog)
 
-    async def _open_backlog(self, ask: Ask) -> Answer:
+    def _open_backlog(self, ask: Ask) -> Answer:
         assert isinstance(ask, OpenBacklog)
         if self.state.has_side_ended("secondary"):
             return answers.stored()  # sends that wait go on, and raise that it is closed
         try:
-            await self.pool.open_another(ask.queue, ask.timeout_s)
+            self.pool.open_another(ask.queue, ask.timeout_s)
         except LinkFailed as problem:
             return answers.failed(problem.failure)
         except Exception as error:  # whatever it was: a trial that is not reported would be the last one
             return answers.failed(describe(error, sending=False))
         return answers.stored()
 
-    async def _ping(self, entity: Entity) -> None:
+    def _ping(self, entity: Entity) -> None:
         if self.state.has_side_ended("primary"):
             return
-        async with self._timers.slots:
-            await self.run(probes.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
+        with self._timers.slots:
+            self.run(probes.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
 
-    async def _probe(self, ask: Ask, entity: Entity) -> Answer:
+    def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)
-        size, failure = await self._transport.probe(ask.path, ask.timeout_s, sends_ping=ask.sends_ping)
+        size, failure = self._transport.probe(ask.path, ask.timeout_s, sends_ping=ask.sends_ping)
         self.state.probed(entity, "ping" if ask.sends_ping else "link", size, failure)
         return answers.stored() if failure is None else answers.failed(failure)
 
     def _sweep(self) -> None:
-        self.pool.close_idle(keep=self._warm_queue)
-        self._warm_up(self._warm_queue)
+        self.pool.close_idle(keep=self.warm_link.queue)
+        self.warm_link.keep()
         with self.lock:
             self.pair.look_at_secondary(monotonic())
         self.settle()

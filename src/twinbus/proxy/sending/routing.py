@@ -1,4 +1,6 @@
-"""Sends to one entity of the primary: straight on one link while nothing is wrong, else by flows.
+"""Which way a send takes: straight to the primary on one link while nothing is wrong with its entity, else by a flow.
+
+A flow (`client/flows/send_flow.py`) decides between the primary, the backlog and the spool.
 
 Messages keep the order in which they came while they stay on one side. So while sends that failed are tried again,
 later ones wait behind them. Sends that wait for something else, e.g. a busy primary or the end of a suspicion, let
@@ -19,9 +21,9 @@ from typing import Any, Protocol, Self
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Refused
-from twinbus.client.flows.asks import Answer, Ask, Failed, Sleep, ToPrimary
+from twinbus.client.flows.io_requests import Answer, Ask, Failed, Sleep, ToPrimary
 from twinbus.client.native.failures import for_caller
-from twinbus.client.native.window import NO_LIMIT, PendingTransfer, SendWindow
+from twinbus.client.native.send_window import NO_LIMIT, PendingTransfer, SendWindow
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.errors import DecodeError, MessageTooLarge, NamespaceError, SendError, TooLargeForDetour
 from twinbus.pairing.backlog.envelope import reserved_names_in

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.account import Account, AccountPool
 from twinbus.amqp.codec.decoding import count_elements, decode
 from twinbus.amqp.codec.encoding import Array, encode
 from twinbus.amqp.codec.types import Int
+from twinbus.amqp.peer_memory import Account, AccountPool
 from twinbus.errors import DecodeError
 
 

@@ -1,4 +1,3 @@
-# Generated from client/aio/drive.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
 """Runs a flow: ask, act, answer, until it returns.
 
 Between two asks a flow touches what all senders of a client share, so each of its steps runs under the client's lock;
@@ -7,16 +6,16 @@ what it asks for is done outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from twinbus.client.flows.asks import Answer, Ask, Flow, Result
+from twinbus.client.flows.io_requests import Answer, Ask, Flow, Result
 
 
-def run(
+async def run(
     flow: Flow[Result],
-    perform: Callable[[Ask], Answer],
+    perform: Callable[[Ask], Awaitable[Answer]],
     lock: AbstractContextManager[Any],
     settle: Callable[[], None],
 ) -> Result:
@@ -35,7 +34,7 @@ def run(
         finally:
             settle()
         try:
-            answer = perform(ask)
+            answer = await perform(ask)
         except BaseException as error:
             answer = error
 

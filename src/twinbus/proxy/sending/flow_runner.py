@@ -9,9 +9,9 @@ from functools import partial
 from time import monotonic
 from typing import assert_never
 
-from twinbus.client.aio.shell import PairShell
+from twinbus.client.aio.pair_runner import PairRunner
 from twinbus.client.core import answers
-from twinbus.client.flows.asks import (
+from twinbus.client.flows.io_requests import (
     Answer,
     Ask,
     EncodeBatches,
@@ -25,24 +25,24 @@ from twinbus.client.flows.asks import (
 )
 from twinbus.client.flows.ordered_sends import sending_of
 from twinbus.client.native.failures import for_caller
+from twinbus.client.native.send_window import SendWindow
 from twinbus.client.native.transport import NativeTransport
-from twinbus.client.native.window import SendWindow
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.sending.encoded_messages import encode_batch
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.pairing.sending.receipt import SendReceipt, receipt_of
 from twinbus.proxy.sending.arrived_messages import ArrivedMessages
-from twinbus.proxy.sending.entity_sends import DirectSend, EntitySends
+from twinbus.proxy.sending.routing import DirectSend, EntitySends
 from twinbus.proxy.sending.schedules import SCHEDULE, ScheduleRequest, sequences_in
 
 Attempt = Callable[[float], Awaitable[Answer]]
 """One attempt at the primary, within this time."""
 
 
-class SendFlows:
-    def __init__(self, shell: PairShell, transport: NativeTransport) -> None:
-        self._shell = shell
+class FlowRunner:
+    def __init__(self, runner: PairRunner, transport: NativeTransport) -> None:
+        self._runner = runner
         self._transport = transport
 
     async def store(self, send: DirectSend, failure: Failure | None, epoch: int) -> SendReceipt:
@@ -53,7 +53,7 @@ class SendFlows:
         sends, first = send.sends, None
         if failure is not None:
             first = self._failed(failure), epoch
-            self._shell.expect_detour(sends.choice)
+            self._runner.warm_link.expect_detour(sends.choice)
         request = ArrivedMessages(send.arrivals, sends.entity.path)
         return await self._run(request, sends, send.at, first, partial(self._perform, send, request))
 
@@ -72,11 +72,11 @@ class SendFlows:
         first: tuple[Answer, int] | None,
         perform: Callable[[Ask], Awaitable[Answer]],
     ) -> SendReceipt:
-        shell, recorder = self._shell, self._shell.state.recorder
-        sending = sending_of(request, shell.pair, sends.entity, sends.choice, started_at, None)
+        runner, recorder = self._runner, self._runner.state.recorder
+        sending = sending_of(request, runner.pair, sends.entity, sends.choice, started_at, None)
         receipt: SendReceipt | None = None
         try:
-            receipt = await shell.run(sending.run(first), perform)
+            receipt = await runner.run(sending.run(first), perform)
             return receipt
         except BaseException as error:
             receipt = receipt_of(error)
@@ -85,7 +85,7 @@ class SendFlows:
             if receipt is not None and recorder is not None:
                 recorder.sent(receipt, request)
             for ticket in sending.tickets:
-                shell.forget_turn(ticket)
+                runner.forget_turn(ticket)
 
     # --- asks ---
 
@@ -98,39 +98,39 @@ class SendFlows:
     async def _perform_any(self, request: ArrivedMessages, attempt: Attempt, ask: Ask) -> Answer:
         match ask:
             case ToPrimary(timeout_s):
-                return self._shell.woke() if self._shell.is_closing else await attempt(timeout_s)
+                return self._runner.woke() if self._runner.is_closing else await attempt(timeout_s)
             case EncodeBatches():
-                return answers.packed(request.batches(self._shell.pool.batch_bytes))
+                return answers.packed(request.batches(self._runner.pool.batch_bytes))
             case ToBacklog():
-                return await self._shell.to_backlog(ask)
+                return await self._runner.to_backlog(ask)
             case ToSpool():
-                return await self._shell.to_spool(request.path, ask)
+                return await self._runner.to_spool(request.path, ask)
             case Sleep() | WaitTurn():
-                return await self._shell.wait(ask)
+                return await self._runner.wait(ask)
             case Probe() | OpenBacklog():
                 raise AssertionError(f"a send never asks for {ask}")
             case _:
                 assert_never(ask)
 
     def _failed(self, failure: Failure) -> Answer:
-        if self._shell.is_closing:
+        if self._runner.is_closing:
             return answers.woke(is_closing=True, failure=failure)
         return answers.failed(failure)
 
     # --- the primary ---
 
     async def _to_primary(self, sends: EntitySends, request: ArrivedMessages, timeout_s: float) -> Answer:
-        self._shell.state.check_side("primary")
+        self._runner.state.check_side("primary")
         entity = sends.entity
         epoch = entity.epoch
         try:
             window = sends.usable_link(epoch)
             if window is None:
                 window = await self._transport.primary.get(entity.path, timeout_s)
-                sends.use_link(window, epoch, self._shell.pool.batch_bytes)
+                sends.use_link(window, epoch, self._runner.pool.batch_bytes)
             await self._store(window, sends, request)
         except LinkFailed as problem:
-            self._shell.expect_detour(sends.choice)
+            self._runner.warm_link.expect_detour(sends.choice)
             return self._failed(problem.failure)
         return answers.stored()
 
@@ -152,7 +152,7 @@ class SendFlows:
             raise LinkFailed(replace(failure, in_doubt=failure.in_doubt or is_stored))
 
     async def _ask_primary(self, entity: Entity, asked: ScheduleRequest, timeout_s: float) -> Answer:
-        self._shell.state.check_side("primary")
+        self._runner.state.check_side("primary")
         try:
             response = await self._transport.primary.request(
                 entity.path, SCHEDULE, asked.body, asked.properties, timeout_s

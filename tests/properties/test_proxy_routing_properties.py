@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from entity_sends_scene import EntityScene
 from fake_link import rejected
 from hypothesis import example, given
 from hypothesis import strategies as st
+from proxy_routing_scene import EntityScene
 
 from twinbus.broker.operations import Refused
 from twinbus.errors import ConditionError
@@ -21,7 +21,7 @@ STEPS = (
 IN_ORDER = ("send", "send", "open", "flow opens", "store", "lose", "refuse", "end flow", "wait", "look", "credit")
 
 
-class Story:
+class History:
     """Takes one step after the other, as far as it is possible just then."""
 
     def __init__(self, credit: int) -> None:
@@ -105,13 +105,13 @@ class Story:
     st.sampled_from([0, 1, 3, 1_000]),
 )
 def test_every_send_is_answered_once_and_nothing_stays_counted(steps: list[tuple[str, int]], credit: int) -> None:
-    story = Story(credit)
+    history = History(credit)
     for step, choice in steps:
-        story.take(step, choice)
-        assert story.scene.load.bytes >= 0
-    story.end()
-    assert {name: len(replies) for name, replies in story.scene.replies.items() if len(replies) != 1} == {}
-    assert story.scene.load.bytes == 0
+        history.take(step, choice)
+        assert history.scene.load.bytes >= 0
+    history.end()
+    assert {name: len(replies) for name, replies in history.scene.replies.items() if len(replies) != 1} == {}
+    assert history.scene.load.bytes == 0
 
 
 @given(st.lists(st.sampled_from(IN_ORDER), min_size=5, max_size=60), st.sampled_from([1, 3, 1_000]))
@@ -120,8 +120,8 @@ def test_every_send_is_answered_once_and_nothing_stays_counted(steps: list[tuple
 def test_messages_go_out_in_their_order_and_none_overtakes_one_that_is_tried_again(
     steps: list[str], credit: int
 ) -> None:
-    story = Story(credit)
-    scene, last = story.scene, -1
+    history = History(credit)
+    scene, last = history.scene, -1
     for number, step in enumerate(steps):
         before = {at: len(link.sent) for at, (link, _) in enumerate(scene.links)}
         if step == "send":
@@ -130,7 +130,7 @@ def test_messages_go_out_in_their_order_and_none_overtakes_one_that_is_tried_aga
             if scene.flows:
                 scene.end_flow()
         else:
-            story.take(step, 0)
+            history.take(step, 0)
         retried = [int(send.arrivals[0].payload) for send, _ in scene.flows]
         for at, (link, _) in enumerate(scene.links):
             for payload, _ in link.sent[before.get(at, 0) :]:

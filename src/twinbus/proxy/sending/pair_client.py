@@ -1,6 +1,6 @@
-"""How the proxy sends: the pairing core of the Python clients, on links of our own engine.
+"""The paired client inside the proxy: the pairing core of the Python clients, on links of our own engine.
 
-`entity_sends` decides what goes straight to the primary; everything else is a flow (`client/flows/flows.py`), one task
+`routing` decides what goes straight to the primary; everything else is a flow (`client/flows/send_flow.py`), one task
 each. Here is what needs an event loop.
 """
 
@@ -21,14 +21,14 @@ from twinbus.broker.links.request_fields import read_sequences
 from twinbus.broker.links.request_messages import Request, failure_response
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Refused, SenderOpened
-from twinbus.client.aio.shell import PairShell
+from twinbus.client.aio.pair_runner import PairRunner
 from twinbus.client.aio.sides import PairSides
 from twinbus.client.core.any_client import checked_path
 from twinbus.client.core.any_sender import warn_early
 from twinbus.client.core.client_state import ClientState
 from twinbus.client.namespace import Namespace
+from twinbus.client.native.send_window import SendWindow
 from twinbus.client.native.transport import NativeTransport
-from twinbus.client.native.window import SendWindow
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.reporting.event_log import AioCallback, Unsubscribe
 from twinbus.client.reporting.ledger_events import ClientRecorder
@@ -44,10 +44,10 @@ from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.pairing.sending.receipt import NamespaceSide
 from twinbus.proxy.entity_paths import check_path
 from twinbus.proxy.sending.arrived_messages import sizes_of
-from twinbus.proxy.sending.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
+from twinbus.proxy.sending.flow_runner import FlowRunner
 from twinbus.proxy.sending.refusals import STOPPING, NotStored, not_stored
+from twinbus.proxy.sending.routing import DONE, DirectSend, EntitySends, UnansweredSends
 from twinbus.proxy.sending.schedules import ScheduleRequest, read_schedule, refused_cancellation, scheduled_response
-from twinbus.proxy.sending.send_flows import SendFlows
 from twinbus.transport.links.requests import read_response
 
 LOGGER = logging.getLogger("twinbus.proxy")
@@ -76,11 +76,11 @@ class ProxySends:
         self._state = ClientState(primary, options, ProcessKind.PROXY)
         self._after_replies = after_replies
         self._transport = NativeTransport(self._state, "proxy", after_replies)
-        self._shell = PairShell(self._state, self._transport)
-        self._flows = SendFlows(self._shell, self._transport)
+        self._runner = PairRunner(self._state, self._transport)
+        self._flows = FlowRunner(self._runner, self._transport)
         self._pair = self._state.pair
-        self._sides = sides = PairSides(self, self._shell)
-        self._shell.sides = ref(sides)
+        self._sides = sides = PairSides(self, self._runner)
+        self._runner.sides = ref(sides)
         self._load = UnansweredSends()
         self._entities: dict[Entity, EntitySends] = {}
         self._paths: dict[str, EntitySends] = {}
@@ -93,7 +93,7 @@ class ProxySends:
 
     async def start(self) -> None:
         """Pair; raises `TwinbusError` with everything that is wrong. The primary may be down meanwhile."""
-        await self._shell.prepare()
+        await self._runner.prepare()
 
     async def stop(self) -> None:
         """Take nothing more, answer what is under way within the time of an attempt, refuse the rest, and end."""
@@ -116,23 +116,23 @@ class ProxySends:
             self._transport.end_primary()
 
     async def _end(self, phase: Phase, reason: str | None = None) -> None:
-        self._shell.end(phase, reason)
+        self._runner.end(phase, reason)
         me = asyncio.current_task()
         while tasks := {task for task in self._tasks if task is not me}:
             await asyncio.wait(tasks)
         self._watch.stop()
-        await self._shell.finish(lambda _me: False)
+        await self._runner.finish(lambda _me: False)
         self._after_replies()
 
     # --- what else the primary can do ---
 
     def tried_to_receive(self, path: str, failure: Failure | None) -> None:
         """An application behind the proxy has received, or could not."""
-        self._shell.tried(path, Ability.RECEIVE, failure)
+        self._runner.tried(path, Ability.RECEIVE, failure)
 
     def tried_to_manage(self, path: str, failure: Failure | None) -> None:
         """The same for administration."""
-        self._shell.tried(path, Ability.MANAGE, failure)
+        self._runner.tried(path, Ability.MANAGE, failure)
 
     # --- sight ---
 
@@ -148,7 +148,7 @@ class ProxySends:
 
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
-        return self._state.status(monotonic(), self._sent_directly, self._shell.event_log.dropped)
+        return self._state.status(monotonic(), self._sent_directly, self._runner.event_log.dropped)
 
     def _sent_directly(self, entity: Entity) -> int:
         sends = self._entities.get(entity)
@@ -160,7 +160,7 @@ class ProxySends:
 
     def on(self, event: str, callback: AioCallback) -> Unsubscribe:
         """Call a function with every event of this name, or with all ("*"); call the result to end that."""
-        return self._shell.event_log.on(event, callback)
+        return self._runner.event_log.on(event, callback)
 
     @property
     def recorder(self) -> ClientRecorder | None:
@@ -216,7 +216,7 @@ class ProxySends:
                 return not_stored(failure.error or problem).refused
             return SenderOpened(self._sends_to(path).message_bytes_max)
         sends = self._sends_to(path)
-        sends.use_link(window, epoch, self._shell.pool.batch_bytes)
+        sends.use_link(window, epoch, self._runner.pool.batch_bytes)
         return SenderOpened(sends.message_bytes_max)
 
     def _sends_to(self, path: str) -> EntitySends:
@@ -231,7 +231,7 @@ class ProxySends:
         sends = self._entities.get(entity)
         if sends is None:
             sends = self._entities[entity] = EntitySends(entity, self, self._load)
-            self._shell.assign_warm_queue(sends.choice)
+            self._runner.warm_link.assign(sends.choice)
         if len(self._paths) < 2 * ENTITIES_MAX:
             self._paths[path] = sends
         return sends
@@ -327,7 +327,7 @@ class ProxySends:
             text = str(self._not_stored(error).refused.error)
             sends.not_opened(Failure(FailureKind.UNREACHABLE, text), epoch, monotonic())
         else:
-            sends.opened(window, epoch, self._shell.pool.batch_bytes, monotonic())
+            sends.opened(window, epoch, self._runner.pool.batch_bytes, monotonic())
         self._after_replies()
 
     def retire_link(self, window: SendWindow) -> None:
@@ -350,10 +350,10 @@ class ProxySends:
         self._transport.primary.flush_soon()
 
     def succeeded(self, entity: Entity, epoch: int) -> None:
-        self._shell.succeeded(entity, epoch)
+        self._runner.succeeded(entity, epoch)
 
     def warn_early(self, entity: Entity, names: tuple[str, ...]) -> None:
-        warn_early(self._shell.warn_once, entity, names, self._shell.pool.batch_bytes)
+        warn_early(self._runner.warn_once, entity, names, self._runner.pool.batch_bytes)
 
     # --- the rest ---
 

@@ -12,13 +12,13 @@ from twinbus.amqp.events import TransferArrived
 from twinbus.broker.links.backend import ReadTransfer
 from twinbus.broker.message import Arrival
 from twinbus.broker.operations import Done, Refused
-from twinbus.client.native.window import SendWindow
+from twinbus.client.native.send_window import SendWindow
 from twinbus.client.reporting.ledger_events import ClientRecorder
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.sending.failure import Failure
-from twinbus.proxy.sending.entity_sends import DONE, DirectSend, EntitySends, UnansweredSends
+from twinbus.proxy.sending.routing import DONE, DirectSend, EntitySends, UnansweredSends
 
 ATTEMPT_S = 5.0
 

@@ -1,3 +1,4 @@
+# Generated from client/aio/flow_driver.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
 """Runs a flow: ask, act, answer, until it returns.
 
 Between two asks a flow touches what all senders of a client share, so each of its steps runs under the client's lock;
@@ -6,16 +7,16 @@ what it asks for is done outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from twinbus.client.flows.asks import Answer, Ask, Flow, Result
+from twinbus.client.flows.io_requests import Answer, Ask, Flow, Result
 
 
-async def run(
+def run(
     flow: Flow[Result],
-    perform: Callable[[Ask], Awaitable[Answer]],
+    perform: Callable[[Ask], Answer],
     lock: AbstractContextManager[Any],
     settle: Callable[[], None],
 ) -> Result:
@@ -34,7 +35,7 @@ async def run(
         finally:
             settle()
         try:
-            answer = await perform(ask)
+            answer = perform(ask)
         except BaseException as error:
             answer = error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namespace_harness import row
 
-from twinbus.broker.entities.window import Window, WindowLimits
+from twinbus.broker.entities.loaded_head import Window, WindowLimits
 from twinbus.broker.store.api import HeadRows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.broker.links.disk_share import (
+from twinbus.broker.links.disk_fairness import (
     ALONE_BYTES,
     LITTLE_BYTES,
     MESSAGE_BYTES,

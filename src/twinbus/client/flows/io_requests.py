@@ -1,6 +1,6 @@
-"""What a flow asks of its shell, and what the shell answers.
+"""The I/O that a flow asks for, and the answers: whoever runs the flow acts and answers.
 
-Every answer says when it was given (`at`, on the shell's forward-going clock) and brings some chance along (from 0 up
+Every answer says when it was given (`at`, on a clock that only goes forward) and brings some chance along (from 0 up
 to 1), so that flows need neither a clock nor dice.
 """
 
