@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from twinbus.amqp.codec.outcomes import Error
@@ -105,9 +104,7 @@ class NamespaceServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.stop()
 
     async def start(self) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from twinbus import __version__
@@ -40,8 +38,6 @@ from twinbus.proxy.relay.settlement_records import SettlementRecords
 from twinbus.proxy.relay.transactions import TransactionRelay
 from twinbus.proxy.relay.upstream import UpstreamConnections
 from twinbus.proxy.sending.sends import ProxySends
-
-logger = logging.getLogger("twinbus.proxy")
 
 
 class ProxyServer:
@@ -128,9 +124,7 @@ class ProxyServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.stop()
 
     async def start(self) -> None:

@@ -23,8 +23,6 @@ from twinbus.plain_text import harmless, on_one_line
 from twinbus.units import clock_time, rough_duration, size_text
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from twinbus.cli.status.fleet_view import FleetView
     from twinbus.cli.status.spool_view import SpoolView
     from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
@@ -266,9 +264,7 @@ class StatusScreen:
             self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """The screen is as it was before, with the last verdict on it."""
         self._is_replaced()
         if self._live is not None:
