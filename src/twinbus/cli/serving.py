@@ -11,37 +11,20 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.plain_text import LogLines, RateLimit
 
 if TYPE_CHECKING:
-    from twinbus.options import EndpointOptions
+    from twinbus.broker.endpoint import EndpointServer
 
 SWITCH_S = 0.0001
 """How long one thread of Python keeps the others waiting. A commit takes a handful of such waits while the event loop
 is busy: with Python's usual 5 ms, everybody's messages would wait for them."""
 OTHER_FILES = 256
 """Open files of a process beside its connections, generously."""
-
-
-class Reached(Protocol):
-    """A running server, as clients reach it."""
-
-    @property
-    def options(self) -> EndpointOptions: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def connection_string(self) -> str: ...
-    def connection_string_for(self, rule_name: str, /) -> str: ...
-    @property
-    def is_tls_only(self) -> bool: ...
-    @property
-    def ca_file(self) -> Path | None: ...
 
 
 def prepare_process(connections: int) -> None:
@@ -86,12 +69,12 @@ async def until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 # --- what clients have to know ---
 
 
-def rule_connection_strings(server: Reached) -> dict[str, str]:
+def rule_connection_strings(server: EndpointServer[Any]) -> dict[str, str]:
     """By rule, those of the rules that were asked for."""
     return {rule.name: server.connection_string_for(rule.name) for rule in server.options.rules}
 
 
-def needs_of_clients(server: Reached) -> str:
+def needs_of_clients(server: EndpointServer[Any]) -> str:
     """What clients have to be told beside the connection string, if the server takes TLS only."""
     needs = []
     if server.ca_file is not None:
@@ -101,7 +84,7 @@ def needs_of_clients(server: Reached) -> str:
     return f"official clients need {' and '.join(needs)}" if needs else "clients need nothing but the string"
 
 
-def address_hints(server: Reached) -> list[str]:
+def address_hints(server: EndpointServer[Any]) -> list[str]:
     """What to know about how it is reached, one line each."""
     name, hints = server.options.name, []
     if server.is_tls_only:
@@ -111,7 +94,7 @@ def address_hints(server: Reached) -> list[str]:
     return hints
 
 
-def _only_here(server: Reached) -> str | None:
+def _only_here(server: EndpointServer[Any]) -> str | None:
     """The host of the printed string, if others can reach the port and this name means their own machine to them."""
     if server.options.host not in EVERY_ADDRESS:
         return None
