@@ -13,6 +13,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from twinbus.cli.output import json_text, note
 from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.plain_text import LogLines, RateLimit
@@ -25,6 +28,38 @@ SWITCH_S = 0.0001
 is busy: with Python's usual 5 ms, everybody's messages would wait for them."""
 OTHER_FILES = 256
 """Open files of a process beside its connections, generously."""
+
+
+class ServerOutput:
+    """Tells on stdout how servers are reached, and that they have stopped; notes for people go to stderr."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def note(self, text: str) -> None:
+        if not self.as_json:
+            note(text)
+
+    def say_strings(self, server: EndpointServer[Any]) -> None:
+        """For people: the name, and each connection string."""
+        name = server.options.name
+        typer.echo(f"{name}  {server.connection_string}")
+        for rule, connection_string in rule_connection_strings(server).items():
+            typer.echo(f"{name} {rule}  {connection_string}")
+
+    def say_json(self, event: str, kind: str, server: EndpointServer[Any], more: dict[str, Any]) -> None:
+        """For programs; `kind`: what it is called by."""
+        options = server.options
+        facts = {
+            "event": event,
+            kind: options.name,
+            "host": options.host,
+            "port": server.port,
+            "tls_only": server.is_tls_only,
+            "connection_string": server.connection_string,
+            "rule_connection_strings": rule_connection_strings(server),
+        }
+        typer.echo(json_text(facts | more))
 
 
 def prepare_process(connections: int) -> None:
