@@ -31,7 +31,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from twinbus.errors import TwinbusError
@@ -191,9 +190,7 @@ class LocalNamespace:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     @property

@@ -195,10 +195,7 @@ ROOMS = (
     Room(
         "proxy",
         "a Service Bus endpoint in front of a pair",
-        (
-            "twinbus amqp board.report broker client connection_string control ledger options pairing "
-            "plain_text proxy transport"
-        ),
+        ("twinbus amqp board.report broker client control ledger options pairing plain_text proxy transport"),
     ),
     Room("proxy.entity_paths", "paths that mean the same to everybody", is_pure=True),
     Room(
@@ -301,7 +298,7 @@ ROOMS = (
         ),
     ),
     Room("console.access", "who is let in", is_pure=True),
-    Room("console.advice", "what an operator is told", "client.inspection.freshness units", is_pure=True),
+    Room("console.advice", "what an operator is told", "client.inspection.freshness plain_text units", is_pure=True),
     Room("console.delta", "what of the state is new to a page", is_pure=True),
     Room("console.sections", "what the page shows, as rows", "board client.inspection cost", is_pure=True),
     Room("cli", "commands, and what people see", "*"),

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, assert_never
 
+import msgspec
+
 from twinbus.board.look import BoardLook, PostedReport
 from twinbus.board.queue import LIFE_S
 from twinbus.board.report import ProcessPhase, ProcessReport, ReportedState, decode_report
@@ -98,32 +100,19 @@ class FleetProcess:
             "report_age_s": self.age_s,
             "report_number": report.number,
             "entities": [
-                {
-                    "entity": each.entity,
-                    "state": each.state.value,
+                msgspec.to_builtins(each)
+                | {
                     "for_s": None if each.for_s is None else each.for_s + self.age_s,
-                    "reason": each.reason,
-                    "held": each.held,
                     "ping_in_s": _left_s(each.ping_in_s, self.age_s),
-                    "cannot": list(each.cannot),
                 }
                 for each in report.entities
             ],
-            "entities_left_out": {state.value: count for state, count in report.left_out.items()},
+            "entities_left_out": msgspec.to_builtins(report.left_out),
             "held": report.held,
             "spooled": report.spooled,
             "sent_to_backlog": report.sent_to_backlog,
             "secondary_down_for_s": report.secondary_down_for_s,
-            "syphon": None
-            if report.syphon is None
-            else {
-                "state": report.syphon.state,
-                "moved": report.syphon.moved,
-                "rate": report.syphon.rate,
-                "left": report.syphon.left,
-                "seconds_left": report.syphon.seconds_left,
-                "destinations_down": list(report.syphon.destinations_down),
-            },
+            "syphon": msgspec.to_builtins(report.syphon),
         }
 
 

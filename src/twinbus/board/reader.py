@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic, time
-from types import TracebackType
 from typing import Self
 
 from twinbus.board.fleet import NO_BOARD, Fleet, FleetMemory
@@ -88,9 +87,7 @@ class BoardReader:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
 

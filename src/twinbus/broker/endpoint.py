@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, Self, TypeVar
 
 from aiohttp.web import Application
 
@@ -27,13 +27,15 @@ from twinbus.broker.net.listener import Listener
 from twinbus.broker.net.sniffer import ConnectionProtocol
 from twinbus.broker.net.tls import Tls, names_in, open_tls, read_identity
 from twinbus.broker.net.websocket_connection import WebSocketConnection
-from twinbus.connection_string import EVERY_ADDRESS, ConnectionString, can_be_written
+from twinbus.connection_string import EVERY_ADDRESS, ROOT_KEY_NAME, ConnectionString, can_be_written
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.options import EndpointOptions
 
 logger = logging.getLogger("twinbus.namespace")
 
 PORT_PAUSE_S = 1.0
+
+Options = TypeVar("Options", bound=EndpointOptions)
 
 
 class Endpoint:
@@ -130,14 +132,6 @@ class Endpoint:
         )
         return str(reached)
 
-    def connection_string_for(self, rule_name: str, rules: Sequence[AccessRule]) -> str:
-        """With the first key of one of these rules; raises `OptionsError` if it is not there."""
-        for rule in rules:
-            if rule.name == rule_name:
-                return self.connection_string(rule.name, rule.keys[0])
-        names = ", ".join(rule.name for rule in rules)
-        raise OptionsError(f"namespace {self._options.name} has no rule {rule_name!r}; rules are {names}")
-
     def reachable_host(self) -> str:
         """A host to connect to: over TLS one that the given certificate names."""
         host = self._options.host
@@ -180,3 +174,71 @@ class Endpoint:
     def faults_changed(self) -> None:
         if self._amqp is not None:
             self._amqp.faults_changed()
+
+
+class EndpointServer(Generic[Options]):
+    """Whatever is reached at an endpoint. `async with` it: it serves until the block ends."""
+
+    def __init__(self, options: Options, limits: ServerLimits, faults: FaultTable) -> None:
+        self.options = options
+        self.rules: tuple[AccessRule, ...] = ()
+        """With their keys, once they are known; the one with all rights comes first."""
+        self._endpoint = Endpoint(options, limits, faults)
+
+    @property
+    def port(self) -> int:
+        return self._endpoint.listener.port
+
+    @property
+    def connection_string(self) -> str:
+        """With the key that opens everything."""
+        return self.connection_string_for(ROOT_KEY_NAME)
+
+    def connection_string_for(self, rule_name: str) -> str:
+        """With the first key of one of the rules; raises `OptionsError` if there is no such rule."""
+        for rule in self.rules:
+            if rule.name == rule_name:
+                return self._endpoint.connection_string(rule.name, rule.keys[0])
+        names = ", ".join(rule.name for rule in self.rules)
+        raise OptionsError(f"namespace {self.options.name} has no rule {rule_name!r}; rules are {names}")
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
+        return self._endpoint.ca_file
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether peers that do not use TLS are refused; known once the port is bound."""
+        return self._endpoint.listener.is_tls_only
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Bind the port, open what is behind it, listen. Raises a `TwinbusError`, with everything closed."""
+        await self.bind()
+        try:
+            await self._open()
+            self._endpoint.listen()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def bind(self) -> None:
+        """Bind the port without listening; `start` does this too.
+
+        It comes before anything is opened, so that a port in use leaves no trace on disk.
+        """
+        await self._endpoint.bind()
+
+    async def _open(self) -> None:
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what was accepted, close. Harmless when it is stopped."""
+        raise NotImplementedError

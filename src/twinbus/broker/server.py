@@ -10,14 +10,12 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from twinbus.amqp.codec.outcomes import Error
 from twinbus.broker.admin.admin_server import AdminServer
 from twinbus.broker.admin.app import make_admin_app
 from twinbus.broker.admin.metrics_page import MetricsPage
-from twinbus.broker.auth.access_rules import AccessRule
 from twinbus.broker.auth.keyring import build_authority, rules_with_keys
 from twinbus.broker.clock import LockTokens, WallClock
 from twinbus.broker.core.commands import Command, CreateQueue
@@ -27,7 +25,7 @@ from twinbus.broker.core.namespace_backend import NamespaceBackend
 from twinbus.broker.core.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.data_directory import STORE_FILE, creation_time_ms, make_namespace_directory
-from twinbus.broker.endpoint import Endpoint
+from twinbus.broker.endpoint import EndpointServer
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch
@@ -46,7 +44,6 @@ from twinbus.broker.store.memory import MemoryStore
 from twinbus.broker.store.sql_connection import store_error
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.broker.store_lifecycle import close_store, recover_store
-from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreError
 from twinbus.options import NamespaceOptions
 
@@ -55,16 +52,11 @@ logger = logging.getLogger("twinbus.namespace")
 R = TypeVar("R")
 
 
-class NamespaceServer:
+class NamespaceServer(EndpointServer[NamespaceOptions]):
     """One namespace on one port. `async with NamespaceServer(options) as running:` serves until the block ends."""
 
     def __init__(self, options: NamespaceOptions, *, store: Store | None = None) -> None:
         """A `store` can be given instead of the one that the options describe."""
-        self.options = options
-        self.port = options.port
-        self.key = options.key or ""
-        self.rules: tuple[AccessRule, ...] = ()
-        """With their keys, once the store is open; the one that every namespace has comes first."""
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
@@ -73,63 +65,20 @@ class NamespaceServer:
         if options.throttle.memory_bytes is not None:
             self._memory.check()
         self.faults = FaultTable(random.random, self._throttle)
+        super().__init__(options, self.server_limits, self.faults)
         self._controls: Controls | None = None
-        self._endpoint = Endpoint(options, self.server_limits, self.faults)
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
         self.ledger = NamespaceLedger(options.ledger, options.name)
         self._scheduler: Scheduler
 
     @property
-    def connection_string(self) -> str:
-        """With the key that opens everything."""
-        return self._endpoint.connection_string(ROOT_KEY_NAME, self.key)
-
-    def connection_string_for(self, rule_name: str) -> str:
-        """With the key of one of the namespace's own rules; raises `OptionsError` if there is no such rule."""
-        return self._endpoint.connection_string_for(rule_name, self.rules)
-
-    @property
-    def is_tls_only(self) -> bool:
-        """Whether peers that do not use TLS are refused; known once the port is bound."""
-        return self._endpoint.listener.is_tls_only
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust for TLS; None: one that their machines trust anyway."""
-        return self._endpoint.ca_file
-
-    # --- start and stop ---
-
-    async def __aenter__(self) -> NamespaceServer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Open the store, create the configured entities, listen. Raises a `TwinbusError`, with everything closed."""
-        await self.bind()
-        try:
-            await self._open()
-            self._endpoint.listen()
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def bind(self) -> None:
-        """Bind the port without listening; `start` does this too.
-
-        It comes before the store, so that a port in use leaves no trace on disk.
-        """
-        self._loop = asyncio.get_running_loop()
-        await self._endpoint.bind()
-        self.port = self._endpoint.listener.port
+    def key(self) -> str:
+        """That opens everything, once the store is open."""
+        return self.rules[0].keys[0]
 
     async def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.ledger.open)  # first: if it cannot be written, no store is made
         self._store = await asyncio.to_thread(self._open_store)
         try:
@@ -178,8 +127,7 @@ class NamespaceServer:
         """After the store is locked: of two first starts at once only one may make the key."""
         directory = self._namespace_directory()
         self._created_at_ms = self.clock() if directory is None else creation_time_ms(directory, self.clock())
-        self.rules = rules_with_keys(self.key, self.options.rules, directory)
-        self.key = self.rules[0].keys[0]
+        self.rules = rules_with_keys(self.options.key, self.options.rules, directory)
 
     def _open_gate(self) -> CommitGate:
         """Nothing is written before what is stored was found usable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -72,13 +72,6 @@ class MetricsSource(Protocol):
     """What `prometheus_client` asks for numbers."""
 
     def collect(self) -> Iterator[Family]: ...
-
-
-def serve_metrics(
-    address: ListenAddress | None, look: Callable[[], Progress], names: PairNames
-) -> AbstractContextManager[None]:
-    """Let Prometheus scrape the numbers of a syphon while the block runs. Raises as `serve_source` does."""
-    return serve_source(address, LiveMetrics(look, names))
 
 
 @contextmanager

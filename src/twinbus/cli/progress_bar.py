@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from twinbus.plain_text import on_one_line, without_keys
@@ -56,9 +55,7 @@ class ProgressBar:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()

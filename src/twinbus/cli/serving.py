@@ -11,15 +11,17 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
+import typer
+
+from twinbus.cli.output import json_text, note
 from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.plain_text import LogLines, RateLimit
 
 if TYPE_CHECKING:
-    from twinbus.options import EndpointOptions
+    from twinbus.broker.endpoint import EndpointServer
 
 SWITCH_S = 0.0001
 """How long one thread of Python keeps the others waiting. A commit takes a handful of such waits while the event loop
@@ -28,20 +30,36 @@ OTHER_FILES = 256
 """Open files of a process beside its connections, generously."""
 
 
-class Reached(Protocol):
-    """A running server, as clients reach it."""
+class ServerOutput:
+    """Tells on stdout how servers are reached, and that they have stopped; notes for people go to stderr."""
 
-    @property
-    def options(self) -> EndpointOptions: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def connection_string(self) -> str: ...
-    def connection_string_for(self, rule_name: str, /) -> str: ...
-    @property
-    def is_tls_only(self) -> bool: ...
-    @property
-    def ca_file(self) -> Path | None: ...
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def note(self, text: str) -> None:
+        if not self.as_json:
+            note(text)
+
+    def say_strings(self, server: EndpointServer[Any]) -> None:
+        """For people: the name, and each connection string."""
+        name = server.options.name
+        typer.echo(f"{name}  {server.connection_string}")
+        for rule, connection_string in rule_connection_strings(server).items():
+            typer.echo(f"{name} {rule}  {connection_string}")
+
+    def say_json(self, event: str, kind: str, server: EndpointServer[Any], more: dict[str, Any]) -> None:
+        """For programs; `kind`: what it is called by."""
+        options = server.options
+        facts = {
+            "event": event,
+            kind: options.name,
+            "host": options.host,
+            "port": server.port,
+            "tls_only": server.is_tls_only,
+            "connection_string": server.connection_string,
+            "rule_connection_strings": rule_connection_strings(server),
+        }
+        typer.echo(json_text(facts | more))
 
 
 def prepare_process(connections: int) -> None:
@@ -86,12 +104,12 @@ async def until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 # --- what clients have to know ---
 
 
-def rule_connection_strings(server: Reached) -> dict[str, str]:
+def rule_connection_strings(server: EndpointServer[Any]) -> dict[str, str]:
     """By rule, those of the rules that were asked for."""
     return {rule.name: server.connection_string_for(rule.name) for rule in server.options.rules}
 
 
-def needs_of_clients(server: Reached) -> str:
+def needs_of_clients(server: EndpointServer[Any]) -> str:
     """What clients have to be told beside the connection string, if the server takes TLS only."""
     needs = []
     if server.ca_file is not None:
@@ -101,7 +119,7 @@ def needs_of_clients(server: Reached) -> str:
     return f"official clients need {' and '.join(needs)}" if needs else "clients need nothing but the string"
 
 
-def address_hints(server: Reached) -> list[str]:
+def address_hints(server: EndpointServer[Any]) -> list[str]:
     """What to know about how it is reached, one line each."""
     name, hints = server.options.name, []
     if server.is_tls_only:
@@ -111,7 +129,7 @@ def address_hints(server: Reached) -> list[str]:
     return hints
 
 
-def _only_here(server: Reached) -> str | None:
+def _only_here(server: EndpointServer[Any]) -> str | None:
     """The host of the printed string, if others can reach the port and this name means their own machine to them."""
     if server.options.host not in EVERY_ADDRESS:
         return None

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-TOKEN_BYTES = 32
 SESSION_S = 12 * 3600
 PROOF_HEADER = "X-Twinbus-Proof"
 WRONG_TOKENS_MAX, WRONG_TOKENS_S = 20, 10.0

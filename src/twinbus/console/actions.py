@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twinbus.client.inspection.duplicate_window import duplicate_window_s
-from twinbus.client.inspection.topic_readers import is_read_topic
+from twinbus.client.inspection.resubmit_checks import duplicate_window_s, is_read_topic
 from twinbus.client.namespace import Namespace
 from twinbus.control import control_client
 from twinbus.errors import OptionsError, TwinbusError

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twinbus.client.inspection.freshness import is_stale
+from twinbus.plain_text import first_few
 from twinbus.units import rough_duration
 
 Facts = Mapping[str, Any]
@@ -69,7 +70,7 @@ def _loss(sections: Mapping[str, Facts]) -> dict[str, str]:
     verb = "waits" if quarantined == 1 else "wait"
     aside = f" {quarantined:,} in quarantine {verb} for a decision." if quarantined else ""
     if failing:
-        some = ", ".join(failing[:3]) + (f" and {len(failing) - 3:,} more" if len(failing) > 3 else "")
+        some = first_few(failing, 3)
         text = f"Sends to {some} may fail until clients fail over. What was accepted stays where it was stored."
         return {"state": "risk", "text": text + aside}
     return {"state": "no", "text": f"The backlog has room. Only a report proves that nothing is lost.{aside}"}
@@ -154,7 +155,7 @@ def _todo(sections: Mapping[str, Facts]) -> Iterator[dict[str, Any]]:
         yield _step(f"The backlog is full in {rough_duration(full_in)}: add queues.", "twinbus pair --queues 20")
     down = [row["name"] for row in sections.get("entities", {}).values() if row["state"] == "failed over"]
     if down and primary == "answers" and not faults:
-        some = ", ".join(down[:3]) + (f" and {len(down) - 3:,} more" if len(down) > 3 else "")
+        some = first_few(down, 3)
         yield _step(f"Look at {some} on the primary. Sends go to the backlog meanwhile: do not restart senders.")
     waiting = backlog.get("waiting") or backlog.get("waiting_at_least") or 0
     syphons = sections.get("syphons", {})

@@ -10,7 +10,6 @@ import shutil
 import socket
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from twinbus.errors import OptionsError, TwinbusError
@@ -40,9 +39,7 @@ class SocketAddress:
         link.symlink_to(self._path.parent, target_is_directory=True)
         return str(link / self._path.name)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._shortcut is not None:
             shutil.rmtree(self._shortcut, ignore_errors=True)
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from twinbus.control.local_register import RUN_VARIABLE
@@ -64,9 +63,7 @@ class DemoProcesses:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with _defer_signals():
             for process in self._processes:
                 _kill_group(process)

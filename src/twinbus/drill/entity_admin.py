@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from azure.core.exceptions import ResourceNotFoundError
@@ -54,9 +53,7 @@ class EntityAdministration:
     async def __aenter__(self) -> EntityAdministration:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._admin.close()
 
     async def find(self, path: str) -> DrilledEntity:

@@ -28,13 +28,11 @@ class Injection(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What has to be known to undo it, by the names of a note."""
-        ...
 
     async def begin(self) -> None: ...
 
     async def end(self) -> None:
         """Harmless if it has ended already."""
-        ...
 
 
 class ByControl:

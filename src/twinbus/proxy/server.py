@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from twinbus import __version__
 from twinbus.amqp.codec.outcomes import Error
@@ -19,7 +17,7 @@ from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.keyring import rules_with_keys
 from twinbus.broker.clock import WallClock
 from twinbus.broker.data_directory import make_namespace_directory
-from twinbus.broker.endpoint import Endpoint
+from twinbus.broker.endpoint import EndpointServer
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
 from twinbus.broker.links.connection_context import ConnectionContext
@@ -30,7 +28,6 @@ from twinbus.broker.ops.metrics import Snapshot, as_prometheus
 from twinbus.broker.scheduler import OutputScheduler
 from twinbus.broker.store.locked_file import LockFile
 from twinbus.client.reporting.status import Status
-from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.proxy.administration.administration import make_administration
 from twinbus.proxy.backend import ProxyBackend
 from twinbus.proxy.options import ProxyOptions
@@ -41,49 +38,21 @@ from twinbus.proxy.relay.transactions import TransactionRelay
 from twinbus.proxy.relay.upstream import UpstreamConnections
 from twinbus.proxy.sending.pair_client import ProxySends
 
-logger = logging.getLogger("twinbus.proxy")
 
-
-class ProxyServer:
+class ProxyServer(EndpointServer[ProxyOptions]):
     """One proxy on one port. `async with ProxyServer(options) as running:` serves until the block ends."""
 
     def __init__(self, options: ProxyOptions) -> None:
-        self.options = options
-        self.rules: tuple[AccessRule, ...] = ()
-        """With their keys, once it has started; the one with all rights comes first."""
         self.meter = Meter()
         self.clock: Callable[[], int] = WallClock()
         self._faults = FaultTable(random.random)
         self._limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
-        self._endpoint = Endpoint(options, self._limits, self._faults)
+        super().__init__(options, self._limits, self._faults)
         self._lock: LockFile | None = None
         self._sends: ProxySends | None = None
         self._upstream: UpstreamConnections | None = None
         self._amqp: AmqpServer | None = None
         self._scheduler: OutputScheduler | None = None
-
-    @property
-    def port(self) -> int:
-        return self._endpoint.listener.port
-
-    @property
-    def connection_string(self) -> str:
-        """With the key that opens everything."""
-        return self.connection_string_for(ROOT_KEY_NAME)
-
-    def connection_string_for(self, rule_name: str) -> str:
-        """With the key of one of the rules; raises `OptionsError` if there is no such rule."""
-        return self._endpoint.connection_string_for(rule_name, self.rules)
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust for TLS; None: their machines trust it already."""
-        return self._endpoint.ca_file
-
-    @property
-    def is_tls_only(self) -> bool:
-        """Whether peers that do not use TLS are refused; known once the port is bound."""
-        return self._endpoint.listener.is_tls_only
 
     # --- sight ---
 
@@ -123,25 +92,6 @@ class ProxyServer:
         return 0 if self._amqp is None else len(self._amqp.connections)
 
     # --- start and stop ---
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Bind the port, pair, listen. Raises a `TwinbusError`, with everything closed."""
-        await self._endpoint.bind()
-        try:
-            await self._open()
-            self._endpoint.listen()
-        except BaseException:
-            await self.stop()
-            raise
 
     async def _open(self) -> None:
         self.rules = await asyncio.to_thread(self._take_keys)

@@ -31,7 +31,6 @@ class Lease(Protocol):
 
     def check(self) -> None:
         """Raise `StoreInUse` if another process has taken the lock over; for the moment before something is decided."""
-        ...
 
 
 class Folder(Protocol):
@@ -43,74 +42,58 @@ class Folder(Protocol):
     @property
     def url(self) -> str:
         """As the user typed it: for messages and for Spark. A local folder has its plain path."""
-        ...
 
     @property
     def is_local(self) -> bool: ...
 
     def path(self) -> Path:
         """The path of a local folder. Raises `StoreError` for others."""
-        ...
 
     def where(self, name: str) -> str:
         """Path or URL of a file."""
-        ...
 
     def below(self, name: str) -> Folder:
         """A folder in this one."""
-        ...
 
     def files(self, below: str = "", *, skip: SkipFolder | None = None) -> list[StoredFile]:
         """The files at any depth, in the order of their names; none if the folder does not exist.
 
         Raises `StoreError` if any part of the folder cannot be read.
         """
-        ...
 
     def open(self, name: str) -> BinaryIO:
         """To be read, from any place. Raises `FileNotFoundError`, or another `OSError`, also while it is read."""
-        ...
 
     def read(self, name: str) -> bytes:
         """The whole content. Raises as `open` does."""
-        ...
 
     def exists(self, name: str) -> bool: ...
 
     def put(self, name: str, data: bytes, *, private: bool = False) -> None:
         """Write or replace a file as a whole; durable when this returns. A local file may be for its owner only."""
-        ...
 
     def create(self, name: str, data: bytes) -> bool:
         """The same for a file that must be new; False if it exists. Of several processes only one succeeds."""
-        ...
 
     def upload(self, name: str, source: Path) -> None:
         """As `put`, from a local file, which is not read into memory. The copy of a private file is private."""
-        ...
 
     def draft(self, name: str) -> AbstractContextManager[Path]:
         """A path of this machine to write a file to: it is stored under its name, as `put` would, when the block ends
         well.
         """
-        ...
 
     def sync(self, names: Iterable[str]) -> None:
         """Make files durable that others wrote there."""
-        ...
 
     def delete_drafts(self, below: str = "") -> None:
         """Delete what is left of files whose writers died. Only for whoever keeps others from writing there."""
-        ...
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those that do not exist are deleted."""
-        ...
 
     def lock(self, name: str) -> AbstractContextManager[Lease]:
         """Keep out other processes that lock the same name. Raises `StoreInUse`."""
-        ...
 
     def arrow_filesystem(self) -> tuple[Any, str]:
         """A file system of PyArrow, and the folder in it: for Parquet without Spark."""
-        ...

@@ -35,11 +35,9 @@ class MessageView(Protocol):
         `name` is one of `SYSTEM_PROPERTIES`, in that spelling. Texts are str, times Timestamp, time to live timedelta,
         lock token UUID, numbers int. Raises `FilterError` if the view does not know one.
         """
-        ...
 
     def user(self, name: str, /) -> Value:
         """The application property, or `MISSING`. Names are case-insensitive: `name` is in lower case."""
-        ...
 
 
 ID_LENGTH: Final = 128

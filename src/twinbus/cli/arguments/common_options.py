@@ -21,3 +21,11 @@ def timeout_s(text: str, option: str = "--timeout") -> float:
     if not 100 <= length_ms <= 120_000:
         raise OptionsError(f"{option} must be from 100ms to 2m, got {text}")
     return length_ms / 1000
+
+
+def every_within(text: str, limits: tuple[float, float]) -> float:
+    """The seconds of `--every`. Raises `OptionsError`."""
+    every_s = timeout_s(text, "--every")
+    if not limits[0] <= every_s <= limits[1]:
+        raise OptionsError(f"--every must be from {limits[0]:g}s to {limits[1]:g}s, got {text}")
+    return every_s

@@ -198,8 +198,7 @@ def resubmit_messages(
             raise OptionsError("--into is not for the quarantine: its messages go to the entities that they are for")
         result = _redrive(namespaces, backlog, index, choice, timeout)
     else:
-        from twinbus.client.inspection.duplicate_window import duplicate_window_s
-        from twinbus.client.inspection.topic_readers import is_read_topic
+        from twinbus.client.inspection.resubmit_checks import duplicate_window_s, is_read_topic
         from twinbus.messages.changes import NO_TAKER
 
         namespace, target = where.namespace(namespaces), into or place.entity

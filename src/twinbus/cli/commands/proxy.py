@@ -15,8 +15,7 @@ from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, op
 from twinbus.cli.arguments.pairing_arguments import PairingArguments
 from twinbus.cli.arguments.server_arguments import DataArguments, KeyArguments, ServerLimitArguments, TlsArguments
 from twinbus.cli.metrics_export import ListenAddress, parse_address
-from twinbus.cli.output import json_text, note
-from twinbus.cli.serving import address_hints, prepare_process, rule_connection_strings, until_signal
+from twinbus.cli.serving import ServerOutput, address_hints, prepare_process, until_signal
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def proxy(
     from twinbus.proxy.options import ProxyOptions
 
     address, metrics = listening.address(), listening.metrics_address()
-    rules, certificate = parse_rules(access.rule or ()), tls.certificate
+    rules, (cert, key_file) = parse_rules(access.rule or ()), tls.certificate or (None, None)
     primary, secondary = _pair(namespaces)
     options = ProxyOptions(
         primary=primary,
@@ -101,8 +100,8 @@ def proxy(
         data=storage.folder,
         key=access.key,
         rules=rules,
-        cert=None if certificate is None else certificate[0],
-        key_file=None if certificate is None else certificate[1],
+        cert=cert,
+        key_file=key_file,
         tls_only=tls.tls_only,
     )
     options = with_limits(options, limits.limits())
@@ -118,39 +117,20 @@ def _pair(namespaces: PairArguments) -> tuple[Namespace, Namespace]:
         raise TwinbusError(str(error)) from None
 
 
-class ProxyOutput:
-    """Tells on stdout how the proxy is reached, and that it has stopped; notes for people go to stderr."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-
+class ProxyOutput(ServerOutput):
     def ready(self, server: ProxyServer, metrics: ListenAddress | None) -> None:
-        if self._as_json:
+        if self.as_json:
             self._say_json("ready", server, metrics)
-            return
-        name = server.options.name
-        typer.echo(f"{name}  {server.connection_string}")
-        for rule, connection_string in rule_connection_strings(server).items():
-            typer.echo(f"{name} {rule}  {connection_string}")
+        else:
+            self.say_strings(server)
 
     def stopped(self, server: ProxyServer, metrics: ListenAddress | None) -> None:
-        if self._as_json:
+        if self.as_json:
             self._say_json("stopped", server, metrics)
-
-    def note(self, text: str) -> None:
-        if not self._as_json:
-            note(text)
 
     def _say_json(self, event: str, server: ProxyServer, metrics: ListenAddress | None) -> None:
         options, pairing = server.options, server.options.pairing
-        facts: dict[str, Any] = {
-            "event": event,
-            "proxy": options.name,
-            "host": options.host,
-            "port": server.port,
-            "tls_only": server.is_tls_only,
-            "connection_string": server.connection_string,
-            "rule_connection_strings": rule_connection_strings(server),
+        more = {
             "primary": options.primary.host_label,
             "secondary": pairing.secondary.host_label,
             "data": None if options.data is None else str(options.data.absolute()),
@@ -158,7 +138,7 @@ class ProxyOutput:
             "spool": None if pairing.spool is None else str(pairing.spool),
             "metrics": None if metrics is None else str(metrics),
         }
-        typer.echo(json_text(facts))
+        self.say_json(event, "proxy", server, more)
 
 
 async def serve_until_stopped(

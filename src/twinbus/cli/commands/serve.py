@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
@@ -21,13 +21,11 @@ from twinbus.cli.arguments.server_arguments import (
     TlsArguments,
 )
 from twinbus.cli.metrics_export import parse_address as parse_listen
-from twinbus.cli.output import json_text, note
-from twinbus.cli.serving import address_hints, prepare_process, rule_connection_strings, until_signal
+from twinbus.cli.output import json_text
+from twinbus.cli.serving import ServerOutput, address_hints, prepare_process, until_signal
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.broker.auth.access_rules import AccessRule
-    from twinbus.broker.auth.jwt import JwtIssuer
     from twinbus.broker.core.commands import Creation
     from twinbus.broker.server import NamespaceServer
     from twinbus.console.server import ConsoleOptions
@@ -164,19 +162,21 @@ def serve(
     from twinbus.broker.admin.entity_file import read_inventory_file
 
     inventory = {} if entities is None else read_inventory_file(entities)
+    cert, key_file = tls.certificate or (None, None)
     plan = plan_namespaces(
         namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
+        inventory,
+        limits.limits(),
         data=storage.folder,
         queues=tuple(queue or ()),
-        inventory=inventory,
         key=access.key,
         host=network.host,
         rules=parse_rules(access.rule or ()),
         jwt_issuers=tuple(map(read_issuer, access.jwt_issuer or ())),
-        certificate=tls.certificate,
+        cert=cert,
+        key_file=key_file,
         tls_only=tls.tls_only,
         ledger=storage.ledger,
-        limits=limits.limits(),
     )
     prepare_process(sum(options.server_limits.connections for options in plan))
     output, first_queue = ServeOutput(as_json), None if namespace or entities else FIRST_QUEUE
@@ -186,20 +186,14 @@ def serve(
 
 def plan_namespaces(
     addresses: Sequence[str],
-    *,
-    data: Path | None,
-    queues: tuple[str, ...],
     inventory: Inventory,
-    key: str | None,
-    host: str,
-    rules: tuple[AccessRule, ...],
-    jwt_issuers: tuple[JwtIssuer, ...],
-    certificate: tuple[Path, Path] | None,
-    tls_only: bool | None,
-    ledger: Path | None,
     limits: Mapping[str, float],
+    **shared: Any,
 ) -> list[NamespaceOptions]:
-    """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
+    """The options of each namespace, with those that all share.
+
+    Raises `OptionsError` if one is wrong or two get in each other's way.
+    """
     from twinbus.limit_names import with_limits
     from twinbus.options import NamespaceOptions
 
@@ -210,21 +204,7 @@ def plan_namespaces(
             raise OptionsError(f"--namespace {name} is given twice: each namespace needs its own name")
         if port and any(port == other.port for other in plan):
             raise OptionsError(f"port {port} is given twice: each namespace needs its own port (0 picks a free one)")
-        options = NamespaceOptions(
-            name=name,
-            host=host,
-            port=port,
-            data=data,
-            key=key,
-            queues=queues,
-            entities=described.get(name, ()),
-            rules=rules,
-            jwt_issuers=jwt_issuers,
-            cert=None if certificate is None else certificate[0],
-            key_file=None if certificate is None else certificate[1],
-            tls_only=tls_only,
-            ledger=ledger,
-        )
+        options = NamespaceOptions(name=name, port=port, entities=described.get(name, ()), **shared)
         plan.append(with_limits(options, limits))
     return plan
 
@@ -253,50 +233,32 @@ def match_entities(inventory: Inventory, names: Sequence[str]) -> Inventory:
     return {served[name.lower()]: creations for name, creations in inventory.items()}
 
 
-class ServeOutput:
-    """Tells on stdout which namespaces are ready and which have stopped; notes for people go to stderr."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-
+class ServeOutput(ServerOutput):
     def ready(self, server: NamespaceServer) -> None:
-        if self._as_json:
+        if self.as_json:
             self._say_json("ready", server)
         else:
-            typer.echo(f"{server.options.name}  {server.connection_string}")
-            for rule, connection_string in rule_connection_strings(server).items():
-                typer.echo(f"{server.options.name} {rule}  {connection_string}")
+            self.say_strings(server)
 
     def stopped(self, server: NamespaceServer) -> None:
-        if self._as_json:
+        if self.as_json:
             self._say_json("stopped", server)
 
     def console(self, entrance: str, port: int) -> None:
         """The address holds the token."""
-        if self._as_json:
+        if self.as_json:
             typer.echo(json_text({"event": "console", "console": entrance, "port": port}))
         else:
             typer.echo(f"console  {entrance}")
 
-    def note(self, text: str) -> None:
-        if not self._as_json:
-            note(text)
-
     def _say_json(self, event: str, server: NamespaceServer) -> None:
         options = server.options
-        facts = {
-            "event": event,
-            "namespace": options.name,
-            "host": options.host,
-            "port": server.port,
-            "tls_only": server.is_tls_only,
-            "connection_string": server.connection_string,
-            "rule_connection_strings": rule_connection_strings(server),
+        more = {
             "data": None if options.data is None else str(options.data.absolute()),
             "ledger": None if options.ledger is None else str(options.ledger.absolute()),
             "queues": server.queue_names(),
         }
-        typer.echo(json_text(facts))
+        self.say_json(event, "namespace", server, more)
 
 
 async def serve_until_stopped(

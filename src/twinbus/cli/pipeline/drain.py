@@ -60,10 +60,15 @@ class DrainArguments(ArgumentGroup):
             if self.checkpoint is not None:
                 raise OptionsError("--checkpoint has no effect without --every: a single drain has no ticks to count")
             return None
-        value = parse_seconds(self.every, "--every")
-        if not EVERY_S[0] <= value <= EVERY_S[1]:
-            raise OptionsError(f"--every must be from 1s to 24h, got {self.every}")
-        return value
+        return every_s(self.every)
+
+
+def every_s(text: str) -> float:
+    """The seconds of `--every`. Raises `OptionsError`."""
+    value = parse_seconds(text, "--every")
+    if not EVERY_S[0] <= value <= EVERY_S[1]:
+        raise OptionsError(f"--every must be from 1s to 24h, got {text}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +186,8 @@ def drain(
       twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
     executors.check_master()
-    every_s = how.every_s()
-    if every_s is not None and (selection.first is not None or only_plan):
+    pause_s = how.every_s()
+    if pause_s is not None and (selection.first is not None or only_plan):
         raise OptionsError(f"--every and {'--plan' if only_plan else '--first'} exclude each other")
     options = _options(
         namespaces,
@@ -214,8 +219,8 @@ def drain(
     try:
         code = (
             _once(spark, options, screen)
-            if every_s is None
-            else _again(spark, options, every_s, how.checkpoint, screen)
+            if pause_s is None
+            else _again(spark, options, pause_s, how.checkpoint, screen)
         )
     finally:
         screen.close()

@@ -19,7 +19,7 @@ from twinbus.cli.arguments.option_groups import ArgumentGroup, check_writable, o
 from twinbus.cli.commands.ledger_upkeep import Store
 from twinbus.cli.metrics_export import MetricsTextFile, parse_address, serve_source
 from twinbus.cli.output import json_text, note, say, say_event
-from twinbus.cli.pipeline.drain import EVERY_S, SparkArguments
+from twinbus.cli.pipeline.drain import SparkArguments, every_s
 from twinbus.cli.pipeline.report_arguments import (
     CountArguments,
     LedgerDirectory,
@@ -30,7 +30,7 @@ from twinbus.cli.pipeline.watch_rounds import AlertSender, WatchMetrics, WatchSt
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, StoreError, TwinbusError
 from twinbus.own_files import write_report
-from twinbus.units import clock_time, measured_duration, parse_duration, parse_seconds, utc_time
+from twinbus.units import clock_time, measured_duration, parse_duration, utc_time
 
 if TYPE_CHECKING:
     from twinbus.cli.pipeline.pipeline import Asked
@@ -57,9 +57,7 @@ class WatchArguments(ArgumentGroup):
     metrics_file: Path | None = option(None, "FILE", "Write the same metrics to this file after every round.")
 
     def every_s(self) -> float:
-        value = parse_seconds(self.every, "--every")
-        if not EVERY_S[0] <= value <= EVERY_S[1]:
-            raise OptionsError(f"--every must be from 1s to 24h, got {self.every}")
+        value = every_s(self.every)
         if self.rounds is not None and self.rounds < 1:
             raise OptionsError(f"--rounds must be at least 1, got {self.rounds}")
         return value
@@ -119,7 +117,7 @@ def watch(
     from twinbus.cli.pipeline.pipeline import Asked, exit_code, horizon_minutes
     from twinbus.spark.report.alerts import AlertState
 
-    every_s, horizon_min = how.every_s(), horizon_minutes(horizon)
+    pause_s, horizon_min = how.every_s(), horizon_minutes(horizon)
     address = None if how.metrics is None else parse_address(how.metrics)
     for name, file in (("--out", out), ("--json-to", json_to), ("--metrics-file", how.metrics_file)):
         check_writable(name, file)
@@ -132,7 +130,7 @@ def watch(
     state = AlertState(
         parse_duration(how.stuck_after, "--stuck-after"),
         parse_duration(how.quiet, "--quiet"),
-        round(max(BLIND_ROUNDS * every_s, BLIND_S_MIN) * 1000),
+        round(max(BLIND_ROUNDS * pause_s, BLIND_S_MIN) * 1000),
     )
     text_file = None if how.metrics_file is None else MetricsTextFile(how.metrics_file)
     notes_shown: set[str] = set()
@@ -165,7 +163,7 @@ def watch(
             done += 1
             if done == how.rounds:
                 break
-            stop.wait(every_s - (time.monotonic() - began_s))
+            stop.wait(pause_s - (time.monotonic() - began_s))
     if stop.is_requested or last is None:
         note("interrupted" if stop.code else "stopped")
         raise typer.Exit(stop.code)

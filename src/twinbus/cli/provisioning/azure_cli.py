@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from twinbus.board.queue import BOARD_SETTINGS
-from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
+from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, grants, settings_lines
 
 NAMES = {
     "max_size_in_megabytes": "--max-size",
@@ -60,9 +62,7 @@ while [ "$index" -lt "$BACKLOG_QUEUE_COUNT" ]; do
     --name "$PRIMARY~x-servicebus-transfer~$index" \\
 %{settings} \\
     --query id --output tsv)
-  add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$queue"
-  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$queue"
-  add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$queue"
+%{backlog_grants}
   index=$((index + 1))
 done
 
@@ -71,10 +71,7 @@ if [ "$WITH_BOARD" = yes ]; then
     --name "$PRIMARY~x-twinbus-board" \\
 %{board_settings} \\
     --query id --output tsv)
-  add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$board"
-  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$board"
-  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$board"
-  add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$board"
+%{board_grants}
 fi
 
 if [ "$WITH_KEYS" = yes ]; then
@@ -95,15 +92,26 @@ fi
 
 # On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 primary_id=$(az servicebus namespace show --resource-group "$PRIMARY_GROUP" --name "$PRIMARY" --query id --output tsv)
-add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
-add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
-add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$primary_id"
+%{primary_grants}
 """)
+
+
+def _grant(place: str) -> ToolTemplate:
+    return ToolTemplate(f'add_role "$%{{WHO}}_PRINCIPAL_ID" "Azure Service Bus Data %{{right}}" "${place}"')
 
 
 def write(order: ProvisioningRequest) -> str:
     known = f"SECONDARY=${{SECONDARY:-{order.secondary}}}"
-    line = ': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known
     settings = " \\\n".join(settings_lines(NAMES, "    {name} {value}", quote=""))
-    board = " \\\n".join(settings_lines(NAMES, "    {name} {value}", "", BOARD_SETTINGS))
-    return fill(FORM, order, settings.replace("5.4775807S", "5S"), board, line, "#")
+    return fill(
+        FORM,
+        order,
+        "#",
+        settings=settings.replace("5.4775807S", "5S"),
+        board_settings=" \\\n".join(settings_lines(NAMES, "    {name} {value}", "", BOARD_SETTINGS)),
+        secondary=': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known,
+        yes_board="yes" if order.has_board else "no",
+        backlog_grants=indent(grants("backlog", _grant("queue")), "  "),
+        board_grants=indent(grants("board", _grant("board")), "  "),
+        primary_grants=grants("primary", _grant("primary_id")),
+    )

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from twinbus.board.queue import BOARD_SETTINGS
-from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
+from twinbus.cli.provisioning.templates import (
+    RECEIVER_ROLE_ID,
+    SENDER_ROLE_ID,
+    ProvisioningRequest,
+    ToolTemplate,
+    fill,
+    grants,
+    settings_lines,
+)
 
 NAMES = {
     "max_size_in_megabytes": "maxSizeInMegabytes",
@@ -120,117 +128,52 @@ resource managerKey 'Microsoft.ServiceBus/namespaces/AuthorizationRules@2021-11-
 var dataSender = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '%{sender_role}')
 var dataReceiver = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '%{receiver_role}')
 
-resource senderOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
-  for index in range(0, backlogQueueCount): if (isSecondary && hasSender) {
-    name: guid(bus.id, string(index), senderPrincipalId, dataSender)
-    scope: backlog[index]
-    properties: {
-      principalId: senderPrincipalId
-      principalType: 'ServicePrincipal'
-      roleDefinitionId: dataSender
-    }
-  }
-]
-
-resource syphonOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
-  for index in range(0, backlogQueueCount): if (isSecondary && hasSyphon) {
-    name: guid(bus.id, string(index), syphonPrincipalId, dataReceiver)
-    scope: backlog[index]
-    properties: {
-      principalId: syphonPrincipalId
-      principalType: 'ServicePrincipal'
-      roleDefinitionId: dataReceiver
-    }
-  }
-]
-
-resource monitorOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
-  for index in range(0, backlogQueueCount): if (isSecondary && hasMonitor) {
-    name: guid(bus.id, string(index), monitorPrincipalId, dataReceiver)
-    scope: backlog[index]
-    properties: {
-      principalId: monitorPrincipalId
-      principalType: 'ServicePrincipal'
-      roleDefinitionId: dataReceiver
-    }
-  }
-]
-
-resource senderOnBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSender) {
-  name: guid(bus.id, 'board', senderPrincipalId, dataSender)
-  scope: board
-  properties: {
-    principalId: senderPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataSender
-  }
-}
-
-resource syphonSendsToBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSyphon) {
-  name: guid(bus.id, 'board', syphonPrincipalId, dataSender)
-  scope: board
-  properties: {
-    principalId: syphonPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataSender
-  }
-}
-
-resource syphonReadsBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasSyphon) {
-  name: guid(bus.id, 'board', syphonPrincipalId, dataReceiver)
-  scope: board
-  properties: {
-    principalId: syphonPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataReceiver
-  }
-}
-
-resource monitorOnBoard 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hasBoard && hasMonitor) {
-  name: guid(bus.id, 'board', monitorPrincipalId, dataReceiver)
-  scope: board
-  properties: {
-    principalId: monitorPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataReceiver
-  }
-}
-
+%{backlog_grants}
+%{board_grants}
 // On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
-resource senderOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasSender) {
-  name: guid(bus.id, senderPrincipalId, dataSender)
-  scope: bus
-  properties: {
-    principalId: senderPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataSender
-  }
-}
+%{primary_grants}""")
 
-resource syphonOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasSyphon) {
-  name: guid(bus.id, syphonPrincipalId, dataSender)
-  scope: bus
-  properties: {
-    principalId: syphonPrincipalId
-    principalType: 'ServicePrincipal'
-    roleDefinitionId: dataSender
+_BACKLOG_GRANT = ToolTemplate("""\
+resource %{camelName} 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
+  for index in range(0, backlogQueueCount): if (isSecondary && has%{Who}) {
+    name: guid(bus.id, string(index), %{who}PrincipalId, data%{right})
+    scope: backlog[index]
+    properties: {
+      principalId: %{who}PrincipalId
+      principalType: 'ServicePrincipal'
+      roleDefinitionId: data%{right}
+    }
   }
-}
+]
+""")
 
-resource monitorOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasMonitor) {
-  name: guid(bus.id, monitorPrincipalId, dataReceiver)
-  scope: bus
-  properties: {
-    principalId: monitorPrincipalId
+
+def _grant(condition: str, called: str, scope: str) -> ToolTemplate:
+    return ToolTemplate(f"""\
+resource %{{camelName}} 'Microsoft.Authorization/roleAssignments@2022-04-01' = if ({condition} && has%{{Who}}) {{
+  name: guid(bus.id, {called}%{{who}}PrincipalId, data%{{right}})
+  scope: {scope}
+  properties: {{
+    principalId: %{{who}}PrincipalId
     principalType: 'ServicePrincipal'
-    roleDefinitionId: dataReceiver
-  }
-}
+    roleDefinitionId: data%{{right}}
+  }}
+}}
 """)
 
 
 def write(order: ProvisioningRequest) -> str:
-    default = "" if order.secondary is None else f" = '{order.secondary}'"
-    settings = "\n".join(settings_lines(NAMES, "      {name}: {value}", "'"))
-    board = "\n".join(settings_lines(NAMES, "    {name}: {value}", "'", BOARD_SETTINGS))
-    return fill(FORM, order, settings, board, default, "//")
+    return fill(
+        FORM,
+        order,
+        "//",
+        settings="\n".join(settings_lines(NAMES, "      {name}: {value}", "'")),
+        board_settings="\n".join(settings_lines(NAMES, "    {name}: {value}", "'", BOARD_SETTINGS)),
+        secondary="" if order.secondary is None else f" = '{order.secondary}'",
+        with_board="true" if order.has_board else "false",
+        sender_role=SENDER_ROLE_ID,
+        receiver_role=RECEIVER_ROLE_ID,
+        backlog_grants=grants("backlog", _BACKLOG_GRANT),
+        board_grants=grants("board", _grant("hasBoard", "'board', ", "board")),
+        primary_grants=grants("primary", _grant("isPrimary", "", "bus")),
+    )

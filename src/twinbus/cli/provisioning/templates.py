@@ -24,6 +24,20 @@ With the board, a queue on which processes say how they are doing: sender and sy
 listen there. As a key is for a whole namespace, the syphon's may then send to the backlog queues too.
 Each is either a key (an authorization rule) or an identity (a role assignment); a key is for a whole namespace."""
 
+GRANTS = {
+    "sender on backlog": "Sender",
+    "syphon on backlog": "Receiver",
+    "monitor on backlog": "Receiver",
+    "sender on board": "Sender",
+    "syphon sends to board": "Sender",
+    "syphon reads board": "Receiver",
+    "monitor on board": "Receiver",
+    "sender on primary": "Sender",
+    "syphon on primary": "Sender",
+    "monitor on primary": "Receiver",
+}
+"""The role assignments of identities, where they are identities and not keys."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningRequest:
@@ -42,28 +56,31 @@ class ToolTemplate(Template):
     delimiter = "%"
 
 
-def fill(
-    form: ToolTemplate, order: ProvisioningRequest, settings: str, board_settings: str, secondary: str, comment: str
-) -> str:
-    """The form with everything in it that an order tells.
+def fill(form: ToolTemplate, order: ProvisioningRequest, comment: str, **gaps: str) -> str:
+    """The form with everything in it that an order says, and with `gaps`: what is said in the language of the tool.
 
-    `secondary` names the secondary, `comment` begins a line of prose, both in the language of the tool.
+    `comment` begins a line of prose in that language.
     """
     return form.substitute(
+        gaps,
         primary=order.primary,
         count=order.queue_count,
         first=backlog_path(order.primary, 0),
         last=backlog_path(order.primary, order.queue_count - 1),
-        settings=settings,
-        board_settings=board_settings,
         board=board_path(order.primary),
-        with_board="true" if order.has_board else "false",
-        yes_board="yes" if order.has_board else "no",
-        secondary=secondary,
         roles="\n".join(f"{comment} {line}".rstrip() for line in ROLES.splitlines()),
-        sender_role=SENDER_ROLE_ID,
-        receiver_role=RECEIVER_ROLE_ID,
     )
+
+
+def grants(place: str, form: ToolTemplate) -> str:
+    """What identities may do at a place, in the language of a tool: `name`, `who`, `Who` and `right` are its gaps."""
+    texts = []
+    for words, right in GRANTS.items():
+        who, *others = words.split()
+        if others[-1] == place:
+            name = {"name": words.replace(" ", "_"), "camelName": who + "".join(map(str.title, others))}
+            texts.append(form.substitute(name, who=who, Who=who.title(), WHO=who.upper(), right=right))
+    return "\n".join(texts)
 
 
 def settings_lines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twinbus.board.queue import BOARD_SETTINGS
-from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
+from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, grants, settings_lines
 from twinbus.pairing.backlog.backlog_queues import BACKLOG_SETTINGS
 
 NAMES = {
@@ -164,83 +164,45 @@ resource "azurerm_servicebus_namespace_authorization_rule" "manager" {
   manage       = true
 }
 
-resource "azurerm_role_assignment" "sender_on_backlog" {
-  count                = var.sender_principal_id == "" ? 0 : var.backlog_queue_count
-  scope                = azurerm_servicebus_queue.backlog[count.index].id
-  role_definition_name = "Azure Service Bus Data Sender"
-  principal_id         = var.sender_principal_id
-}
-
-resource "azurerm_role_assignment" "syphon_on_backlog" {
-  count                = var.syphon_principal_id == "" ? 0 : var.backlog_queue_count
-  scope                = azurerm_servicebus_queue.backlog[count.index].id
-  role_definition_name = "Azure Service Bus Data Receiver"
-  principal_id         = var.syphon_principal_id
-}
-
-resource "azurerm_role_assignment" "monitor_on_backlog" {
-  count                = var.monitor_principal_id == "" ? 0 : var.backlog_queue_count
-  scope                = azurerm_servicebus_queue.backlog[count.index].id
-  role_definition_name = "Azure Service Bus Data Receiver"
-  principal_id         = var.monitor_principal_id
-}
-
-resource "azurerm_role_assignment" "sender_on_board" {
-  count                = var.with_board && var.sender_principal_id != "" ? 1 : 0
-  scope                = azurerm_servicebus_queue.board[0].id
-  role_definition_name = "Azure Service Bus Data Sender"
-  principal_id         = var.sender_principal_id
-}
-
-resource "azurerm_role_assignment" "syphon_sends_to_board" {
-  count                = var.with_board && var.syphon_principal_id != "" ? 1 : 0
-  scope                = azurerm_servicebus_queue.board[0].id
-  role_definition_name = "Azure Service Bus Data Sender"
-  principal_id         = var.syphon_principal_id
-}
-
-resource "azurerm_role_assignment" "syphon_reads_board" {
-  count                = var.with_board && var.syphon_principal_id != "" ? 1 : 0
-  scope                = azurerm_servicebus_queue.board[0].id
-  role_definition_name = "Azure Service Bus Data Receiver"
-  principal_id         = var.syphon_principal_id
-}
-
-resource "azurerm_role_assignment" "monitor_on_board" {
-  count                = var.with_board && var.monitor_principal_id != "" ? 1 : 0
-  scope                = azurerm_servicebus_queue.board[0].id
-  role_definition_name = "Azure Service Bus Data Receiver"
-  principal_id         = var.monitor_principal_id
-}
-
+%{backlog_grants}
+%{board_grants}
 # On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
-resource "azurerm_role_assignment" "sender_on_primary" {
-  count                = var.sender_principal_id == "" ? 0 : 1
-  scope                = local.namespaces.primary
-  role_definition_name = "Azure Service Bus Data Sender"
-  principal_id         = var.sender_principal_id
-}
+%{primary_grants}""")
 
-resource "azurerm_role_assignment" "syphon_on_primary" {
-  count                = var.syphon_principal_id == "" ? 0 : 1
-  scope                = local.namespaces.primary
-  role_definition_name = "Azure Service Bus Data Sender"
-  principal_id         = var.syphon_principal_id
-}
 
-resource "azurerm_role_assignment" "monitor_on_primary" {
-  count                = var.monitor_principal_id == "" ? 0 : 1
-  scope                = local.namespaces.primary
-  role_definition_name = "Azure Service Bus Data Receiver"
-  principal_id         = var.monitor_principal_id
-}
+def _grant(count: str, scope: str) -> ToolTemplate:
+    return ToolTemplate(f"""\
+resource "azurerm_role_assignment" "%{{name}}" {{
+  count                = {count}
+  scope                = {scope}
+  role_definition_name = "Azure Service Bus Data %{{right}}"
+  principal_id         = var.%{{who}}_principal_id
+}}
 """)
 
 
+_IS_NOBODY = 'var.%{who}_principal_id == ""'
+_BACKLOG_GRANT = _grant(
+    f"{_IS_NOBODY} ? 0 : var.backlog_queue_count", "azurerm_servicebus_queue.backlog[count.index].id"
+)
+_BOARD_GRANT = _grant('var.with_board && var.%{who}_principal_id != "" ? 1 : 0', "azurerm_servicebus_queue.board[0].id")
+_PRIMARY_GRANT = _grant(f"{_IS_NOBODY} ? 0 : 1", "local.namespaces.primary")
+
+
 def write(order: ProvisioningRequest) -> str:
-    default = "" if order.secondary is None else f'\n  default     = "{order.secondary}"'
     settings, board = (_lines(wanted) for wanted in (BACKLOG_SETTINGS, BOARD_SETTINGS))
-    return fill(FORM, order, settings, board, default, "#")
+    return fill(
+        FORM,
+        order,
+        "#",
+        settings=settings,
+        board_settings=board,
+        secondary="" if order.secondary is None else f'\n  default     = "{order.secondary}"',
+        with_board="true" if order.has_board else "false",
+        backlog_grants=grants("backlog", _BACKLOG_GRANT),
+        board_grants=grants("board", _BOARD_GRANT),
+        primary_grants=grants("primary", _PRIMARY_GRANT),
+    )
 
 
 def _lines(wanted: Mapping[str, int | str | bool]) -> str:

@@ -11,8 +11,6 @@ from twinbus.plain_text import harmless, on_one_line
 from twinbus.units import rough_duration
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from twinbus.board.fleet import Fleet, FleetProcess
     from twinbus.client.inspection.health import Check, Judgement
     from twinbus.client.namespace import Namespace
@@ -45,9 +43,7 @@ class FleetView:
             self._reader = BoardReader(dial, self._primary_name, attempt_s=self._attempt_s)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._reader is not None:
             self._runner.run(self._reader.close())
         self._runner.close()

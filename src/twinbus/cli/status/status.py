@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli import signals
-from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
+from twinbus.cli.arguments.common_options import AsJson, Timeout, every_within, timeout_s
 from twinbus.cli.arguments.completion import named_in
 from twinbus.cli.arguments.option_groups import BacklogArguments, PairArguments, SpoolFolderOption
 from twinbus.cli.exit_codes import ExitCode
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from twinbus.cli.status.fleet_view import FleetView
     from twinbus.client.inspection.health import Check, Health
     from twinbus.client.inspection.reports import Inspection
-    from twinbus.syphon.peeking.dry_run import DryRun
 
     StatusViews = tuple[SpoolView, FleetView]
 
@@ -121,7 +120,7 @@ def status(
 
     attempt_s = timeout_s(timeout)
     wait_s = None if again_after is None else timeout_s(again_after, "--again-after")
-    every_s = _every(every)
+    every_s = every_within(every, EVERY_S)
     checks = _checks(check or [])
     here, there = namespaces.both()
     spools = SpoolView(spool, (backlog.primary_name or here.name) if spool is None else backlog.name_of(here))
@@ -155,13 +154,16 @@ def status(
         if Check.FLEET in checks:
             fleet.look()
     signals.raise_if_interrupted()
+    from twinbus.cli.status.status_view import render
     from twinbus.cli.syphon.syphon_setup import ends_of, look_through
     from twinbus.syphon import SyphonOptions
 
     found = None
     if sessions and seen.secondary.is_reachable and not seen.secondary.refuses_key:
         found = asyncio.run(look_through(ends_of(here, there, backlog, attempt_s), SyphonOptions(attempt_s=attempt_s)))
-    raise typer.Exit(_show(seen, checks, found, (spools, fleet), as_json=as_json, show_all=show_all))
+    judgement, text = render(seen, checks, (spools, fleet), found=found, as_json=as_json, show_all=show_all)
+    say(text)
+    raise typer.Exit(exit_code(judgement.health))
 
 
 def _show_proxies(*, as_json: bool) -> ExitCode:
@@ -173,39 +175,6 @@ def _show_proxies(*, as_json: bool) -> ExitCode:
     else:
         say(proxy_view.proxies_table(found) if found else "no proxy runs on this machine")
     return proxy_view.exit_code(found)
-
-
-def _show(
-    seen: Inspection,
-    checks: frozenset[Check],
-    found: DryRun | None,
-    views: StatusViews,
-    *,
-    as_json: bool,
-    show_all: bool,
-) -> ExitCode:
-    from twinbus.cli.status.proxy_view import look_at_proxies, proxies_table
-    from twinbus.cli.status.status_view import as_dict, report, sessions_table
-    from twinbus.client.inspection.health import judge
-
-    judgement, proxies = judge(seen, checks), look_at_proxies()
-    spools, fleet = views
-    spools.look()
-    judgement = fleet.judge(spools.judge(judgement, checks), checks)
-    if as_json:
-        more: dict[str, object] = {
-            "fleet": fleet.as_dict(),
-            "proxies": [each.as_dict() for each in proxies],
-            "spool": spools.as_dict(),
-        }
-        more |= {} if found is None else {"backlog": found.as_dict()}
-        say(json_text(as_dict(seen, judgement, checks) | more))
-    else:
-        tables = list(filter(None, [fleet.text(), spools.text()]))
-        tables += [] if found is None else [sessions_table(found)]
-        tables += [proxies_table(proxies)] if proxies else []
-        say("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
-    return exit_code(judgement.health)
 
 
 def exit_code(health: Health) -> ExitCode:
@@ -228,13 +197,6 @@ def _checks(words: list[str]) -> frozenset[Check]:
     if unknown:
         raise OptionsError(f"--check takes {', '.join(Check)}, got {unknown[0]!r}")
     return frozenset(map(Check, words)) or EVERYTHING
-
-
-def _every(text: str) -> float:
-    every_s = timeout_s(text, "--every")
-    if not EVERY_S[0] <= every_s <= EVERY_S[1]:
-        raise OptionsError(f"--every must be from {EVERY_S[0]:g}s to {EVERY_S[1]:g}s, got {text}")
-    return every_s
 
 
 def _watch(

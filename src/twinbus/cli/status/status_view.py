@@ -23,8 +23,6 @@ from twinbus.plain_text import harmless, on_one_line
 from twinbus.units import clock_time, rough_duration, size_text
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from twinbus.cli.status.fleet_view import FleetView
     from twinbus.cli.status.spool_view import SpoolView
     from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
@@ -242,6 +240,35 @@ def _waiting(exactly: int | None, at_least: int | None) -> str:
     return f"{exactly:,}"
 
 
+def render(
+    seen: Inspection,
+    checks: frozenset[Check],
+    views: tuple[SpoolView, FleetView],
+    memory: EarlierLooks = NOTHING_KNOWN,
+    found: DryRun | None = None,
+    *,
+    as_json: bool,
+    show_all: bool,
+) -> tuple[Judgement, str]:
+    """The verdict, with what spools and the fleet add to it, and all of the output."""
+    spools, fleet = views
+    spools.look()
+    judgement = fleet.judge(spools.judge(judge(seen, checks), checks), checks)
+    proxies = look_at_proxies()
+    if as_json:
+        more: dict[str, object] = {
+            "fleet": fleet.as_dict(),
+            "proxies": [each.as_dict() for each in proxies],
+            "spool": spools.as_dict(),
+        }
+        more |= {} if found is None else {"backlog": found.as_dict()}
+        return judgement, json_text(as_dict(seen, judgement, checks, memory) | more)
+    parts = [report(seen, judgement, checks, memory, show_all=show_all), fleet.text(), spools.text()]
+    parts += [] if found is None else [sessions_table(found)]
+    parts += [proxies_table(proxies)] if proxies else []
+    return judgement, "\n\n".join(filter(None, parts))
+
+
 class StatusScreen:
     """On a terminal the screen is drawn anew with each look; in a pipe every look is printed, as JSON one a line."""
 
@@ -266,9 +293,7 @@ class StatusScreen:
             self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """The screen is as it was before, with the last verdict on it."""
         self._is_replaced()
         if self._live is not None:
@@ -277,24 +302,14 @@ class StatusScreen:
                 say(verdict_line(self.last))
 
     def show(self, seen: Inspection) -> None:
-        self.last, spools, proxies = judge(seen, self._checks), self._spools, look_at_proxies()
-        spools.look()
         if Check.FLEET in self._checks:
             self._fleet.look()
-        self.last = self._fleet.judge(spools.judge(self.last, self._checks), self._checks)
-        if self._as_json:
-            more: dict[str, object] = {
-                "fleet": self._fleet.as_dict(),
-                "proxies": [each.as_dict() for each in proxies],
-                "spool": spools.as_dict(),
-            }
-            text = json_text(as_dict(seen, self.last, self._checks, self._memory) | more)
-        else:
-            at = datetime.fromtimestamp(seen.at, UTC)
-            shown = report(seen, self.last, self._checks, self._memory, show_all=self._show_all)
-            more_tables = [self._fleet.text(), spools.text(), proxies_table(proxies) if proxies else ""]
-            shown = "\n\n".join([shown, *filter(None, more_tables)])
-            text = f"{shown}\n\nlooked at {clock_time(at)} UTC; Ctrl-C ends\n"
+        views = self._spools, self._fleet
+        self.last, text = render(
+            seen, self._checks, views, self._memory, as_json=self._as_json, show_all=self._show_all
+        )
+        if not self._as_json:
+            text += f"\n\nlooked at {clock_time(datetime.fromtimestamp(seen.at, UTC))} UTC; Ctrl-C ends\n"
         self._memory.note(seen)
         if self._live is None:
             say(text)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ _ENDINGS = {signal.SIGTERM: Ending.STOPPED, signal.SIGINT: Ending.INTERRUPTED}
 class SpoolResult:
     """What came of all folders together."""
 
+    ending: Ending = Ending.EMPTY
     moved: int = 0
     """Gone from the spool: home, or to the backlog."""
     moved_bytes: int = 0
@@ -44,7 +45,6 @@ class SpoolResult:
     folders: int = 0
     kept: list[str] = field(default_factory=list)
     """Folders with messages in quarantine."""
-    ending: Ending = Ending.EMPTY
     in_use: list[str] = field(default_factory=list)
     """Why folders were left alone."""
     problems: list[str] = field(default_factory=list)
@@ -64,17 +64,7 @@ class SpoolResult:
         return self.ending is Ending.EMPTY and not self.quarantined and not self.in_use
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "ending": self.ending.value,
-            "moved": self.moved,
-            "moved_bytes": self.moved_bytes,
-            "to_backlog": self.to_backlog,
-            "quarantined": self.quarantined,
-            "folders": self.folders,
-            "kept": self.kept,
-            "in_use": self.in_use,
-            "problems": self.problems,
-        }
+        return asdict(self) | {"ending": self.ending.value}
 
     def text(self) -> str:
         home = self.moved - self.to_backlog

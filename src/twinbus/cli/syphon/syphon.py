@@ -29,7 +29,7 @@ from twinbus.cli.arguments.option_groups import (
     with_groups,
 )
 from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.metrics_export import ListenAddress, MetricsFile, parse_address, serve_metrics
+from twinbus.cli.metrics_export import ListenAddress, LiveMetrics, MetricsFile, parse_address, serve_source
 from twinbus.cli.output import json_text, note, say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon.quarantine import quarantine_commands
@@ -282,7 +282,7 @@ async def _bring_home(
         metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)
         run = SyphonRun(make, screen_for(as_json), metrics)
         board = on_board(ends, run.syphon, options.attempt_s, ledger, wanted=records.board)
-        with serve_metrics(address, run.syphon.current_progress, ends.names):
+        with serve_source(address, LiveMetrics(run.syphon.current_progress, ends.names)):
             async with board:
                 ending, progress = await run.run(look)
     are_others_there = options.entities is not None and leftovers.outside_left != 0

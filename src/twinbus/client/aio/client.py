@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic
-from types import TracebackType
 from typing import Any
 from weakref import ref
 
@@ -82,9 +81,7 @@ class PairedServiceBusClient:
         await self.pair()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def _end(self, phase: Phase, reason: str | None = None) -> None:

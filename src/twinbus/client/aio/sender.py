@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from time import monotonic
-from types import TracebackType
 from typing import Any, assert_never
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -171,9 +170,7 @@ class PairedServiceBusSender(AnySender):
         self._check(None, {})
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     # --- direct sends ---

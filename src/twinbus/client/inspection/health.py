@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport
+from twinbus.plain_text import first_few
 
 NAMES_MAX = 3
 """Entities that one line names; the table has them all."""
@@ -137,7 +138,7 @@ def _sides_down(seen: Inspection, checks: frozenset[Check]) -> Iterator[str]:
 def _failing(entities: Iterable[EntityReport], check: Check) -> Iterator[str]:
     """One line for each reason, with the entities that share it."""
     for why, names in _by_reason(entities, check, works=False).items():
-        yield f"{check.value} fails for {_names(names)} ({why})"
+        yield f"{check.value} fails for {first_few(names, NAMES_MAX)} ({why})"
 
 
 def _by_reason(entities: Iterable[EntityReport], check: Check, *, works: bool | None) -> dict[str, list[str]]:
@@ -196,7 +197,7 @@ def _unknown_of_primary(seen: Inspection, abilities: list[Check]) -> Iterator[st
         yield f"which entities {seen.primary.name} has ({seen.entities_unlisted}): name them with --entity"
     for check in abilities:
         for why, names in _by_reason(seen.entities, check, works=None).items():
-            yield f"{check.value} of {_names(names)} ({why})"
+            yield f"{check.value} of {first_few(names, NAMES_MAX)} ({why})"
 
 
 def _unknown_of_secondary(seen: Inspection, checks: frozenset[Check]) -> Iterator[str]:
@@ -223,8 +224,3 @@ def _unknown_of_secondary(seen: Inspection, checks: frozenset[Check]) -> Iterato
 
 def _paths(queues: list[QueueReport]) -> str:
     return queues[0].path if len(queues) == 1 else f"{queues[0].path} and {len(queues) - 1} more"
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - NAMES_MAX
-    return ", ".join(names[:NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")

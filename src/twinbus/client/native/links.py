@@ -140,10 +140,6 @@ class NativeLinks:
                 raise LinkFailed(for_caller(CLOSED)) from None
             raise
 
-    async def open_alone(self, path: str, deadline_s: float) -> SendWindow:
-        """A link of its own to this path, on the shared connection; `retire` it. Raises `LinkFailed`."""
-        return await self._open(path, deadline_s)
-
     async def open_anew(self, path: str, deadline_s: float) -> SendWindow:
         """A link on a new connection, which replaces the shared one; that is retired. Raises `LinkFailed`."""
         connection = self._make()
@@ -252,12 +248,13 @@ class NativeLinks:
 
     async def _open_shared(self, path: str) -> SendWindow:
         try:
-            window = self._ready[path] = await self._open(path, self._attempt_s)
+            window = self._ready[path] = await self.open_alone(path, self._attempt_s)
             return window
         finally:
             del self._opening[path]
 
-    async def _open(self, path: str, deadline_s: float) -> SendWindow:
+    async def open_alone(self, path: str, deadline_s: float) -> SendWindow:
+        """A link of its own to this path, on the shared connection; `retire` it. Raises `LinkFailed`."""
         connection, began_ms = None, monotonic_ms()
         try:
             async with asyncio.timeout(deadline_s), self._connection_for(path) as connection:

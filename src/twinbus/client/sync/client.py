@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic
-from types import TracebackType
 from typing import Any
 from weakref import ref
 
@@ -83,9 +82,7 @@ class PairedServiceBusClient:
         self.pair()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _end(self, phase: Phase, reason: str | None = None) -> None:

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from time import monotonic
-from types import TracebackType
 from typing import Any, assert_never
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -169,9 +168,7 @@ class PairedServiceBusSender(AnySender):
         self._check(None, {})
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # --- direct sends ---

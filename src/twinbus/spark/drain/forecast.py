@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from twinbus.spark.drain.drain import extents_of, shards_of
@@ -28,21 +28,15 @@ class DrainPlan:
     waiting: int
     """About how many messages wait."""
     queues: int
-    tasks: list[tuple[int, tuple[int, ...], float | None]]
-    """Number, backlog queues, and share of the rate."""
     width: int
     """How many tasks the session could run at a time."""
+    tasks: list[tuple[int, tuple[int, ...], float | None]]
+    """Number, backlog queues, and share of the rate."""
     advice: str
 
     def as_dict(self) -> dict[str, Any]:
         tasks = [{"task": number, "queues": list(queues), "rate_limit": rate} for number, queues, rate in self.tasks]
-        return {
-            "waiting": self.waiting,
-            "queues": self.queues,
-            "width": self.width,
-            "tasks": tasks,
-            "advice": self.advice,
-        }
+        return asdict(self) | {"tasks": tasks}
 
 
 def plan_drain(spark: SparkSession, options: DrainOptions) -> DrainPlan:
@@ -52,7 +46,7 @@ def plan_drain(spark: SparkSession, options: DrainOptions) -> DrainPlan:
     width = options.tasks or width_of(spark, waiting)
     shards = shards_of(depths, options, width)
     tasks = [(shard.number, shard.queues, shard.rate) for shard in shards]
-    return DrainPlan(waiting, len(depths), tasks, width, advice(waiting, len(shards), is_local=is_local(spark)))
+    return DrainPlan(waiting, len(depths), width, tasks, advice(waiting, len(shards), is_local=is_local(spark)))
 
 
 def advice(waiting: int, tasks: int, *, is_local: bool) -> str:

@@ -72,7 +72,7 @@ class ShardReport:
 
     def plus(self, earlier: ShardReport) -> ShardReport:
         """The sum of two on the same machine."""
-        return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in _SUMS})
+        return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in (*_COUNTS, "seconds")})
 
     @property
     def gone(self) -> int:
@@ -80,7 +80,7 @@ class ShardReport:
         return self.moved + self.refused + self.expired
 
 
-_SUMS = ("moved", "moved_bytes", "received", "repeated", "in_doubt", "refused", "expired", "seconds")
+_COUNTS = ("moved", "moved_bytes", "received", "repeated", "in_doubt", "refused", "expired")
 
 
 class ShardEnd(NamedTuple):
@@ -118,13 +118,7 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
         shard.number,
         attempt,
         who,
-        moved=progress.moved,
-        moved_bytes=progress.moved_bytes,
-        received=progress.received,
-        repeated=progress.repeated,
-        in_doubt=progress.in_doubt,
-        refused=progress.refused,
-        expired=progress.expired,
+        **{name: getattr(progress, name) for name in _COUNTS},
         seconds=round(progress.seconds, 3),
         trouble=f"{who}: {trouble}" if trouble else "",
         order_problem=end.order_problem,

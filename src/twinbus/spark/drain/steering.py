@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.result import DrainProgress
@@ -160,9 +159,7 @@ class DrainSteering:
     def __enter__(self) -> DrainSteering:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._folder is not None:
             self._folder.cleanup()
 

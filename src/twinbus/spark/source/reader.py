@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
+    from twinbus.spark.source.consuming.consuming_offsets import ConsumingOffsets
 
 logger = logging.getLogger("twinbus.spark")
+
+Offsets = TypeVar("Offsets", "StreamOffsets", "ConsumingOffsets")
+PeekAnywhere = Callable[[str, int, int], list[PeekedEntry]]
 
 
 class ReadPartition(InputPartition):
@@ -61,18 +65,18 @@ class ServiceBusReader(DataSourceReader):
         return _read(partition, self._schema, self._options)
 
 
-class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are sequence numbers, so a batch that is run again reads the same messages, if they are still there."""
+class OffsetsReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Offsets]):
+    """The driver's part of any stream: its offsets plan what is read. Subclasses read it."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
         self._options = options
         self._browser: QueueBrowser | None = None
-        self._offsets: StreamOffsets | None = None
+        self._offsets: Offsets | None = None
         self._idle_since_s = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_browser": None, "_offsets": None}  # pickled for executors, which only read
+        return self.__dict__ | {"_browser": None, "_offsets": None}  # pickled for executors
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
         """The first message that is there, so that no task is planned for missing numbers."""
@@ -93,6 +97,34 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._stream.stop_at_what_is_there()
 
+    def stop(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
+            self._browser = self._offsets = None
+
+    @property
+    def _stream(self) -> Offsets:
+        if self._offsets is None:
+            self._browser = open_browser(self._options)
+            self._offsets = self._new_offsets(partial(peek_entries, self._browser))
+        return self._offsets
+
+    def _new_offsets(self, peek: PeekAnywhere) -> Offsets:
+        """`peek` takes an entity, a sequence number and a count."""
+        raise NotImplementedError
+
+    def _pause_if_idle(self) -> None:
+        until_s = self._idle_since_s + self._options.idle_poll_ms / 1000
+        if self._idle_since_s and until_s > time.monotonic():
+            time.sleep(until_s - time.monotonic())
+
+
+class ServiceBusStreamReader(OffsetsReader[StreamOffsets]):
+    """Offsets are sequence numbers, so a batch that is run again reads the same messages, if they are still there."""
+
+    def _new_offsets(self, peek: PeekAnywhere) -> StreamOffsets:
+        return StreamOffsets(self._options, peek)
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         check_browses(end)  # else the batch would be empty, and its messages would count as delivered
         ranges = [
@@ -107,23 +139,6 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: what was read stays where it is."""
-
-    def stop(self) -> None:
-        if self._browser is not None:
-            self._browser.close()
-            self._browser = self._offsets = None
-
-    @property
-    def _stream(self) -> StreamOffsets:
-        if self._offsets is None:
-            self._browser = open_browser(self._options)
-            self._offsets = StreamOffsets(self._options, partial(peek_entries, self._browser))
-        return self._offsets
-
-    def _pause_if_idle(self) -> None:
-        until_s = self._idle_since_s + self._options.idle_poll_ms / 1000
-        if self._idle_since_s and until_s > time.monotonic():
-            time.sleep(until_s - time.monotonic())
 
 
 def _between(entity: str, start: dict[str, Any], end: dict[str, Any]) -> Iterable[tuple[int, int]]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.queue_browser import QueueBrowser
 from twinbus.spark.source.consuming.consuming_offsets import ConsumingOffsets
 from twinbus.spark.source.consuming.staged_files import LostStaging, check_mark, read_staged
 from twinbus.spark.source.consuming.staging import AdoptTask, ReceiveTask
 from twinbus.spark.source.consuming.task_receiver import TaskReceiver
 from twinbus.spark.source.consuming.task_steps import run_steps, stage_steps
 from twinbus.spark.source.options import ReadOptions
-from twinbus.spark.source.reader import open_browser, peek_entries
+from twinbus.spark.source.reader import OffsetsReader, PeekAnywhere
 from twinbus.spark.source.rows import batch_of
-from twinbus.spark.source.stream_api import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from twinbus.storage import Folder, open_folder
 
 if TYPE_CHECKING:
@@ -42,35 +38,9 @@ class ConsumePartition(InputPartition):
         self.task = task
 
 
-class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self._schema = schema
-        self._options = options
-        self._browser: QueueBrowser | None = None
-        self._offsets: ConsumingOffsets | None = None
-        self._idle_since_s = 0.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_browser": None, "_offsets": None}  # pickled for executors
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the names are Spark's
-        return self._stream.initial()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        most = self._options.trigger_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
-
-    def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:  # noqa: N802
-        """Pauses if nothing is new: an idle stream would otherwise peek hundreds of times a second."""
-        until_s = self._idle_since_s + self._options.idle_poll_ms / 1000
-        if self._idle_since_s and until_s > time.monotonic():
-            time.sleep(until_s - time.monotonic())
-        after = self._stream.latest(start, getattr(limit, "max_rows", None))
-        self._idle_since_s = time.monotonic() if after == start else 0.0
-        return after
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._stream.stop_at_what_is_there()
+class ConsumingStreamReader(OffsetsReader[ConsumingOffsets]):
+    def _new_offsets(self, peek: PeekAnywhere) -> ConsumingOffsets:
+        return ConsumingOffsets(self._options, _folder(self._options), peek)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [ConsumePartition(task) for task in self._stream.tasks(start, end)]
@@ -82,19 +52,6 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._stream.commit(end)
-
-    def stop(self) -> None:
-        if self._browser is not None:
-            self._browser.close()
-            self._browser = self._offsets = None
-
-    @property
-    def _stream(self) -> ConsumingOffsets:
-        if self._offsets is None:
-            self._browser = open_browser(self._options)
-            folder = _folder(self._options)
-            self._offsets = ConsumingOffsets(self._options, folder, partial(peek_entries, self._browser))
-        return self._offsets
 
 
 def _folder(options: ReadOptions) -> Folder:

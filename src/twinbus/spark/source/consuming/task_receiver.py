@@ -10,13 +10,14 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from twinbus.amqp.codec.outcomes import ACCEPTED, RELEASED, Accepted
 from twinbus.amqp.codec.types import Symbol, UInt
 from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.serial import ranges
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spark.queue_browser import LoopThread, QueueUnreachable
 from twinbus.spark.source.consuming.staged_files import FILE_BYTES_MAX, FILE_MESSAGES_MAX
@@ -222,7 +223,7 @@ class _TaskLink(LinkHandler):
             return 0
         before = self._completed
         self._unsettled = {delivery.number for delivery in chunk}
-        for first, last in _runs(chunk):
+        for first, last in ranges([delivery.number for delivery in chunk]):
             self.link.settle(first, last, ACCEPTED, settled=False)
         self._connection.flush()
         with contextlib.suppress(TimeoutError):
@@ -236,7 +237,7 @@ class _TaskLink(LinkHandler):
         """Give back what has arrived and was not asked for."""
         if self.link is not None and self._failure is None:
             self.link.grant(0)
-            for first, last in _runs(self._arrived):
+            for first, last in ranges([delivery.number for delivery in self._arrived]):
                 self.link.settle(first, last, RELEASED, settled=True)
             self._arrived.clear()
 
@@ -274,17 +275,3 @@ class _TaskLink(LinkHandler):
         if self._bytes <= WINDOW_BYTES_MAX:
             self._connection.resume_reading()
         return chunk
-
-
-def _runs(deliveries: Iterable[LockedMessage]) -> Iterator[tuple[int, int]]:
-    """First and last of consecutive deliveries: one disposition settles each."""
-    first = last = -1
-    for delivery in deliveries:
-        if first >= 0 and delivery.number == last + 1:
-            last = delivery.number
-            continue
-        if first >= 0:
-            yield first, last
-        first = last = delivery.number
-    if first >= 0:
-        yield first, last

@@ -30,11 +30,9 @@ class ChunkReceiver(Protocol):
 
     def receive(self, most: int) -> Sequence[LockedMessage]:
         """The next chunk, at most so many; none if nothing comes. Raises `TwinbusError`."""
-        ...
 
     def complete(self, chunk: Sequence[LockedMessage]) -> int:
         """How many of them are completed for certain; the others may come again."""
-        ...
 
 
 # --- steps ---

@@ -1,10 +1,12 @@
-"""Whether what is sent to a topic can reach anybody."""
+"""What would become of messages that are sent again: whether anybody reads the topic, and whether they are dropped."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from twinbus.client.setup.administration import admin_failure
+from twinbus.client.setup.preparation import Detection, ReadDetection
+from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.errors import TwinbusError
 from twinbus.pairing.sending.failure import FailureKind
 
@@ -33,3 +35,17 @@ def is_read_topic(namespace: Namespace, entity: str, attempt_s: float) -> bool |
     if not has_subscription:
         raise TwinbusError(f"{entity} is a topic without subscriptions: it would lose every message")
     return True
+
+
+def duplicate_window_s(namespace: Namespace, entity: str, attempt_s: float) -> float | None:
+    """How long an entity remembers ids of messages; None: not at all, or the credential may not ask.
+
+    Raises `TwinbusError` if it cannot be asked now.
+    """
+    with BacklogProvisioner(namespace, namespace, attempt_s=attempt_s) as asking:
+        found = asking.perform(ReadDetection(entity))
+    if isinstance(found, Detection):
+        return found.window_s
+    if found.kind in (FailureKind.UNAUTHORISED, FailureKind.NOT_FOUND):
+        return None
+    raise TwinbusError(f"it cannot be read whether {entity} would drop messages as duplicates: {found}")
