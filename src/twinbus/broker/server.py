@@ -77,7 +77,7 @@ class NamespaceServer:
         self._endpoint = Endpoint(options, self.server_limits, self.faults)
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
-        self.ledger = NamespaceLedger(options.ledger, options.name)
+        self.ledger = NamespaceLedger(options.ledger, options.ledger_ship_to, options.name)
         self._scheduler: Scheduler
 
     @property

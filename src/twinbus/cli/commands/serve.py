@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 import typer
 
 from twinbus.cli.arguments.credentials import parse_rules, read_issuer
-from twinbus.cli.arguments.option_groups import ArgumentGroup, option
+from twinbus.cli.arguments.option_groups import ArgumentGroup, LedgerArguments, option
 from twinbus.cli.arguments.server_arguments import (
     DEFAULT_DATA,
     DataArguments,
@@ -46,6 +46,11 @@ class StorageArguments(DataArguments):
         None, "DIR", f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]"
     )
     memory: bool = option(False, None, "Keep nothing: messages end with the process.", "--memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedLedgerArguments(LedgerArguments):
+    panel: ClassVar[str] = "Storage"
     ledger: Path | None = option(
         None,
         "DIR",
@@ -54,9 +59,9 @@ class StorageArguments(DataArguments):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.ledger is not None and str(self.ledger) in ("", "."):
             raise OptionsError("--ledger takes a folder of its own, e.g. ./ledger, not the current one")
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +122,7 @@ def serve(
         ),
     ] = None,
     storage: StorageArguments,
+    recording: ServedLedgerArguments,
     access: AccessArguments,
     network: HostArguments,
     tls: TlsArguments,
@@ -175,7 +181,8 @@ def serve(
         jwt_issuers=tuple(map(read_issuer, access.jwt_issuer or ())),
         certificate=tls.certificate,
         tls_only=tls.tls_only,
-        ledger=storage.ledger,
+        ledger=recording.ledger,
+        ledger_ship_to=recording.ledger_ship_to,
         limits=limits.limits(),
     )
     prepare_process(sum(options.server_limits.connections for options in plan))
@@ -197,6 +204,7 @@ def plan_namespaces(
     certificate: tuple[Path, Path] | None,
     tls_only: bool | None,
     ledger: Path | None,
+    ledger_ship_to: str | None,
     limits: Mapping[str, float],
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
@@ -224,6 +232,7 @@ def plan_namespaces(
             key_file=None if certificate is None else certificate[1],
             tls_only=tls_only,
             ledger=ledger,
+            ledger_ship_to=ledger_ship_to,
         )
         plan.append(with_limits(options, limits))
     return plan
