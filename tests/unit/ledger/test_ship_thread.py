@@ -89,6 +89,7 @@ def test_closing_waits_for_a_place_that_does_not_answer_no_longer_than_it_may(
         ("ftp://host/ledger", "not a place that ledgers can be kept in"),
         ("s3a://key:secret@bucket/ledger", "credentials come from the environment"),
         ("gs://bucket/ledger", "needs the package gcsfs: pip install 'twinbus.gcs.'"),
+        ("abfss://files@account.dfs.core.windows.net/ledger", "pip install 'twinbus.azure-storage.'"),
         ("{ledger}/copies", "cannot be shipped into itself"),
     ],
 )
@@ -96,7 +97,8 @@ def test_a_place_that_nothing_can_be_shipped_to_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str, says: str
 ) -> None:
     place = place.format(ledger=tmp_path)
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    for package in ("gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, package, None)
     if says == "variable":
         monkeypatch.setenv(SHIP_VARIABLE, place)
     with pytest.raises(OptionsError, match=why):
