@@ -126,13 +126,14 @@ def show(
 
 
 def redrive(
+    *,
     namespaces: PairArguments,
     backlog: BacklogArguments,
-    records: LedgerArguments,
     numbers: Numbers = None,
     spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
+    records: LedgerArguments,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -155,13 +156,14 @@ def redrive(
 
 
 def discard(
+    *,
     namespaces: PairArguments,
     backlog: BacklogArguments,
-    records: LedgerArguments,
     numbers: Numbers = None,
     spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
+    records: LedgerArguments,
     timeout: Timeout = "15s",
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask, with --all. Needed where nobody can be asked.")
