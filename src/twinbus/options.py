@@ -81,6 +81,9 @@ class NamespaceOptions(EndpointOptions):
     """When to say that the server is busy."""
     ledger: Path | None = None
     """Where what becomes of messages is recorded; others may write there, too. None: nowhere."""
+    ledger_ship_to: str | None = None
+    """Where finished segments of the ledger are copied to, by URL or path. None: where TWINBUS_LEDGER_SHIP_TO says, or
+    nowhere."""
 
     def _problems(self) -> list[str]:
         # Not super(): a dataclass with slots is made twice, and super() would be about the first one.
@@ -90,6 +93,8 @@ class NamespaceOptions(EndpointOptions):
                 check_entity_path(path)
             except OptionsError as error:
                 problems.append(str(error))
+        if self.ledger_ship_to is not None and self.ledger is None:
+            problems.append("ledger_ship_to needs ledger: segments of that folder are copied")
         if len(self.jwt_issuers) > ISSUERS_MAX:
             problems.append(f"a namespace has at most {ISSUERS_MAX} token issuers, got {len(self.jwt_issuers)}")
         return problems

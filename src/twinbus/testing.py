@@ -63,16 +63,19 @@ class LocalNamespace:
         jwt_issuers: Iterable[JwtIssuer] = (),
         limits: Mapping[str, float] | None = None,
         ledger: Path | None = None,
+        ledger_ship_to: str | None = None,
     ) -> None:
         """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one.
 
         `rules` are more keys, with fewer rights, as `"reader:Listen"` (see `connection_string_for`); `jwt_issuers` are
         those whose JSON web tokens are believed; `limits` are those of `twinbus serve --limit`, by name. In the folder
-        `ledger`, if one is given, is recorded what becomes of messages. `entities` is a file in the form of the
+        `ledger`, if one is given, is recorded what becomes of messages, and its finished segments are copied to
+        `ledger_ship_to`, e.g. `"s3a://bucket/ledger"`. `entities` is a file in the form of the
         official emulator's `Config.json`; what it says of its first namespace is made here.
         """
         self._limits = dict(limits or {})
         self._ledger = ledger
+        self._ledger_ship_to = ledger_ship_to
         self.name = name
         self._data = None if data is None else Path(data)
         self._queues = tuple(queues)
@@ -151,6 +154,7 @@ class LocalNamespace:
             rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
             jwt_issuers=self._jwt_issuers,
             ledger=self._ledger,
+            ledger_ship_to=self._ledger_ship_to,
         )
         server = NamespaceServer(with_limits(options, self._limits))
         self._loop = asyncio.new_event_loop()

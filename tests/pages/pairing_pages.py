@@ -134,6 +134,7 @@ _OTHER_VALUES: Mapping[str, str] = {
     "syphon_entities": "names, or `None`",
     "entities": f"names of 1 to {options.ENTITY_NAME_LENGTH_MAX} characters",
     "ledger": "a folder; `None`",
+    "ledger_ship_to": "a URL or path as text, with `ledger`; `None`",
     "spool": "a folder; `None`",
 }
 

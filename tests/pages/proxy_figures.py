@@ -62,11 +62,14 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page_with_table(page: str, made: str) -> str:
-    head, _, rest = page.partition(BEGIN)
-    return f"{head}{BEGIN}\n{made}\n{END}{rest.partition(END)[2]}"
+def page_with(page: str, *made: str) -> str:
+    """The page with these figures, in their order."""
+    head, *rest = page.split(BEGIN)
+    return head + "".join(
+        f"{BEGIN}\n{each}\n{END}{text.partition(END)[2]}" for each, text in zip(made, rest, strict=True)
+    )
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(page_with_table(path.read_text(encoding="utf-8"), table()), encoding="utf-8")
+    path.write_text(page_with(path.read_text(encoding="utf-8"), table()), encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.servicebus import ServiceBusClient
 from backlog_messages import backlog_messages_for, fill
+from object_store import new_place
 from ordered_backlog import session_message
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
@@ -22,6 +23,7 @@ from twinbus.cli.main import app, run
 from twinbus.cli.pipeline.drain import SparkArguments, is_local
 from twinbus.cli.pipeline.drain_output import DrainJsonLines
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.ledger import LedgerReader, verify
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.backlog.ordering import key_of, queue_for
 from twinbus.spark.access import Access
@@ -62,6 +64,19 @@ def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSessio
     assert (done.count("moved"), done.as_dict()["counted_from"]) == (4_000, "ledger")
     assert looks[0].left == 4_000
     assert set(ids_in(backlog.primary, "orders").values()) == {1}
+
+
+@pytest.mark.usefixtures("s3")
+def test_the_driver_ships_what_its_tasks_have_recorded(
+    spark: SparkSession, backlog: SparkBacklog, tmp_path: Path
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 20))
+    place = new_place("s3", tmp_path)
+    assert drain(spark, backlog.options(ledger_ship_to=place)).ending == "empty"
+    copy = verify(place)
+    assert copy.is_complete
+    assert copy.records == verify(backlog.ledger).records
+    assert sum(len(each.message_ids) for each in LedgerReader(place).records() if each.kind == Kind.COMPLETED) == 20
 
 
 def test_topics_sessions_and_partitions_get_theirs_home(spark: SparkSession, backlog: SparkBacklog) -> None:

@@ -60,6 +60,9 @@ class MemoryFolder:
         self.content = content
         self.fuse = Fuse()
 
+    def check_packages(self) -> None:
+        pass
+
     def path(self) -> Path:
         raise NotImplementedError
 

@@ -69,7 +69,7 @@ class NamespaceServer(EndpointServer[NamespaceOptions]):
         self._controls: Controls | None = None
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
-        self.ledger = NamespaceLedger(options.ledger, options.name)
+        self.ledger = NamespaceLedger(options.ledger, options.ledger_ship_to, options.name)
         self._scheduler: Scheduler
 
     @property

@@ -201,6 +201,9 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     """Entities that are known to exist. For others "not found" is taken for a typing error until they were seen."""
     ledger: str | Path | None = None
     """Folder for the record of what the pairing does, and of what its receivers are done with; None: no record."""
+    ledger_ship_to: str | None = None
+    """Where finished segments of the ledger are copied to, e.g. `s3a://bucket/ledger`, by a thread; no send waits for
+    it. None: where TWINBUS_LEDGER_SHIP_TO says, or nowhere."""
     spool: str | Path | None = None
     """Folder on the local disk for messages that neither namespace takes: they are stored there before the send
     returns, and go on as soon as the primary or the secondary is back. Processes may share it: each takes a sub-folder
@@ -343,6 +346,11 @@ def _kind_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[
         yield f"retry must be a Retry, as Retry(attempts=3), got {options.retry!r}"
     if options.ledger is not None and not isinstance(options.ledger, str | Path):
         yield f"ledger must be a folder or None, got {options.ledger!r}"
+    place: object = options.ledger_ship_to
+    if place is not None and (not isinstance(place, str) or place == ""):
+        yield f"ledger_ship_to must be a URL or None, got {place!r}"
+    if place is not None and options.ledger is None:
+        yield "ledger_ship_to needs ledger: segments of that folder are copied"
     share: object = options.share_failover
     if share is not None and not isinstance(share, ShareFailover):
         yield f"share_failover must be a ShareFailover or None, got {type(share).__name__}"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 from twinbus.ranges import check_ranges
 from twinbus.units import GIB, KIB, MIB
+
+SHIP_VARIABLE = "TWINBUS_LEDGER_SHIP_TO"
+
+
+def ship_to_or_variable(ship_to: str | None) -> str | None:
+    """Where a ledger is shipped to; TWINBUS_LEDGER_SHIP_TO is the default. None: nowhere."""
+    return (os.environ.get(SHIP_VARIABLE) or None) if ship_to is None else ship_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +39,8 @@ class LedgerOptions:
     free_bytes_min: int = 256 * MIB
     """Nothing more is written while the file system has less room than this: the ledger leaves the rest to others."""
     ship_to: str | None = None
-    """Where finished segments are copied to, e.g. `s3a://bucket/ledger`, by a thread: no send waits for it."""
+    """Where finished segments are copied to, e.g. `s3a://bucket/ledger`, by a thread: no send waits for it. Its first
+    work, beside its own segments, is what earlier processes left."""
     ship_interval_s: float = 10.0
     """How often it looks for them; after a failure, less and less often."""
 

@@ -46,6 +46,10 @@ class Folder(Protocol):
     @property
     def is_local(self) -> bool: ...
 
+    def check_packages(self) -> None:
+        """Raise `OptionsError` if a package that reaches it is missing."""
+        ...
+
     def path(self) -> Path:
         """The path of a local folder. Raises `StoreError` for others."""
 

@@ -34,6 +34,9 @@ class LocalFolder:
     def is_local(self) -> bool:
         return True
 
+    def check_packages(self) -> None:
+        pass
+
     def path(self) -> Path:
         return self.folder
 

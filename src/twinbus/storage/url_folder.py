@@ -66,18 +66,23 @@ class UrlFolder:
     def _kind(self) -> _Kind:
         return KINDS[self.url.partition("://")[0].lower()]
 
+    def check_packages(self) -> None:
+        scheme, extra = self.url.partition("://")[0].lower(), self._kind.extra
+        try:
+            from fsspec import get_filesystem_class
+
+            get_filesystem_class(scheme)
+        except (ImportError, ValueError) as error:  # fsspec knows some schemes only with their package
+            package = getattr(error.__cause__ or error, "name", None) or "that reaches it"
+            raise OptionsError(f"{scheme}:// needs the package {package}: pip install 'twinbus[{extra}]'") from error
+
     def _fs(self) -> tuple[Any, str]:
         """The file system, which fsspec keeps, and the path of this folder in it."""
-        scheme = self.url.partition("://")[0]
+        self.check_packages()
         try:
             from fsspec.core import url_to_fs
 
             return url_to_fs(self.url)  # type: ignore[no-any-return]
-        except ImportError as error:
-            raise OptionsError(
-                f"{scheme}:// needs the package {error.name or self._kind.extra}: "
-                f"pip install 'twinbus[{self._kind.extra}]'"
-            ) from error
         except Exception as error:
             raise StoreError(f"{self.url} cannot be reached: {_text(error)}") from error
 

@@ -194,34 +194,6 @@ def test_the_command_ships_and_says_so(tmp_path: Path) -> None:
         Shipper(tmp_path / "ledger", tmp_path / "ledger" / "copies")
 
 
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_ledger_ships_itself_and_failures_reach_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = LedgerOptions(directory=tmp_path, ship_to="memory://itself", ship_interval_s=0.01, segment_bytes_max=1024)
-    with mock.patch.object(UrlFolder, "files", side_effect=StoreError("out of reach")), Ledger(options) as ledger:
-        for _ in range(20):
-            ledger.record(Event(Kind.PING))
-            ledger.flush()
-        wait_until(lambda: ledger.health().ship_trouble == "out of reach")
-        assert ledger.health().written > 0
-    assert len(find_segments(tmp_path)) > 1
-    with Ledger(options) as ledger:
-        for _ in range(20):
-            ledger.record(Event(Kind.PING))
-            ledger.flush()
-        wait_until(lambda: ledger.health().shipped > 1)
-    assert ledger.health().ship_trouble == ""
-    found = verify("memory://itself")
-    assert (found.is_complete, [each.ending for each in found.processes]) == (True, ["closed"]), "the rest at its end"
-    Shipper(tmp_path, "memory://itself").run()
-    assert len(verify("memory://itself").processes) == 2
-
-
 # --- random ledgers ---
 
 DAMAGES = ("none", "cut", "gone", "twice", "flipped", "packed", "packed twice")

@@ -96,8 +96,9 @@ class MessageEventRecorder:
 class NamespaceLedger:
     """The ledger of a running namespace, and what records its events; without a directory there is none."""
 
-    def __init__(self, directory: Path | None, namespace: str) -> None:
+    def __init__(self, directory: Path | None, ship_to: str | None, namespace: str) -> None:
         self._directory = directory
+        self._ship_to = ship_to
         self._namespace = namespace
         self._made_directory = False
         self._ledger: Ledger | None = None
@@ -107,7 +108,7 @@ class NamespaceLedger:
         """Raises a `TwinbusError` if the ledger cannot be written."""
         if self._directory is not None and self._ledger is None:
             self._made_directory = not self._directory.exists()
-            self._ledger = Ledger.at(self._directory, self._namespace)
+            self._ledger = Ledger.at(self._directory, self._namespace, self._ship_to)
             self.events = MessageEventRecorder(self._ledger, self._namespace)
 
     def record_inventory(self, entities: Iterable[MessagingEntity]) -> None:

@@ -269,17 +269,51 @@ LedgerFolder = Annotated[
     ),
 ]
 
+SHIP_HELP = (
+    "Copy finished segments of the ledger to this URL, e.g. s3a://bucket/ledger.  [default: TWINBUS_LEDGER_SHIP_TO]"
+)
+LedgerShipTo = Annotated[str | None, typer.Option("--ledger-ship-to", metavar="URL", help=SHIP_HELP)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerArguments(ArgumentGroup):
+    """Where a command records what it does, and where the record is copied to."""
+
+    panel: ClassVar[str | None] = None
+    ledger: LedgerFolder = None
+    ledger_ship_to: LedgerShipTo = None
+
+    def __post_init__(self) -> None:
+        check_ship_to(self.ledger, self.ledger_ship_to)
+
+    def open(self) -> AbstractContextManager[Ledger | None]:
+        """The ledger until the block ends. Raises `OptionsError` if the folder cannot hold one."""
+        from twinbus.ledger import Ledger
+
+        folder, place = self.ledger, self.ledger_ship_to
+        return nullcontext() if folder is None else Ledger.at(folder, "twinbus syphon", place)
+
+
+def check_ship_to(ledger: Path | None, ship_to: str | None) -> None:
+    """Raises `OptionsError` if a ledger in this folder can never be shipped there, or where the environment says."""
+    if ledger is None:
+        if ship_to is not None:
+            raise OptionsError("--ledger-ship-to needs --ledger: it copies the segments of that folder")
+        return
+    from twinbus.ledger.options import SHIP_VARIABLE, ship_to_or_variable
+    from twinbus.ledger.upkeep.shipping import place_for
+
+    place = ship_to_or_variable(ship_to)
+    try:
+        if place is not None:
+            place_for(ledger, place)
+    except OptionsError as error:
+        raise OptionsError(f"{SHIP_VARIABLE if ship_to is None else '--ledger-ship-to'}: {error}") from None
+
 
 SpoolFolderOption = Annotated[
     Path | None, typer.Option("--spool", metavar="DIR", help="The folder that clients have as their spool.")
 ]
-
-
-def record_in(folder: Path | None) -> AbstractContextManager[Ledger | None]:
-    """The ledger in this folder until the block ends. Raises `OptionsError` if the folder cannot hold one."""
-    from twinbus.ledger import Ledger
-
-    return nullcontext() if folder is None else Ledger.at(folder, "twinbus syphon")
 
 
 def check_range(option: str, value: int, low: int, high: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.arguments.completion import one_of
-from twinbus.cli.arguments.option_groups import ArgumentGroup, option
+from twinbus.cli.arguments.option_groups import SHIP_HELP, ArgumentGroup, check_ship_to, option
 from twinbus.client.options import CHOICES, Retry, SendAvailabilityPairedNamespaceOptions, ShareFailover
 from twinbus.errors import OptionsError
 from twinbus.units import option_duration, option_size, parse_duration, parse_size
@@ -51,6 +51,7 @@ HELP: Mapping[str, str] = {
     "primary_name": "Primary's name in backlog queue paths, if it cannot be derived from the host.",
     "entities": "An entity that is known to exist: if it is not found, that is an outage. Repeat for more.",
     "ledger": "The ledger in which everything is recorded that happens to a message.",
+    "ledger_ship_to": SHIP_HELP,
     "spool": "The folder on the local disk for messages that neither namespace takes.  [default: such sends fail]",
     "board": "The board of the pair: say there how this process is doing; twinbus status shows it.",
     "share_failover": "A TOML file with a quorum and a secret for each host: what a quorum of them says on the board "
@@ -101,6 +102,8 @@ class _Declared:
             return Path | None, option(None, "DIR", help_text, flag), self._read_folder
         if name in LISTS:
             return list[str] | None, option(None, "NAME", help_text, flag), lambda names: tuple(names or ()) or default
+        if name == "ledger_ship_to":
+            return str | None, option(None, "URL", help_text, flag), lambda place: place
         if name == "share_failover":
             return Path | None, option(None, "FILE", help_text, flag), self._read_share
         if name == "failover_error_rate":
@@ -157,6 +160,7 @@ class _PairingArguments(ArgumentGroup):
             value = each.read(getattr(self, each.argument))
             group, _, part = each.name.partition(".")
             (retry if part else values)[part or group] = value
+        check_ship_to(values["ledger"], values["ledger_ship_to"])
         try:
             return SendAvailabilityPairedNamespaceOptions(**values, retry=Retry(**retry))
         except OptionsError as error:

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from twinbus.cli.arguments.common_options import Timeout, timeout_s
-from twinbus.cli.arguments.option_groups import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
+from twinbus.cli.arguments.option_groups import (
+    ArgumentGroup,
+    LedgerShipTo,
+    PairArguments,
+    PreparedBacklogArguments,
+    check_ship_to,
+    option,
+)
 from twinbus.cli.output import say, say_event
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.receiving import FIELDS
@@ -99,9 +106,11 @@ class FailoverArguments(PreparedBacklogArguments):
     straight: bool = option(False, None, "To the primary only, also if a secondary is known.", "--straight")
     failover_interval: str = option("0s", "TIME", "How long failures are accepted before the backlog is used.")
     ledger: Path | None = option(None, "DIR", "The ledger in which every send is recorded, if paired.")
+    ledger_ship_to: LedgerShipTo = None
 
     def __post_init__(self) -> None:
         """The pairing checks the number of queues: it does not matter for a send straight to the primary."""
+        check_ship_to(self.ledger, self.ledger_ship_to)
 
 
 def send(
@@ -160,6 +169,7 @@ def _path_to(
             attempt_timeout=timedelta(seconds=attempt_s),
             primary_name=failover.primary_name,
             ledger=failover.ledger,
+            ledger_ship_to=failover.ledger_ship_to,
         )
     except OptionsError as error:
         text = str(error).replace("backlog_queue_count", "--queues").replace("failover_interval", "--failover-interval")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import typer
 
 from twinbus.cli.arguments.credentials import parse_rules, read_issuer
-from twinbus.cli.arguments.option_groups import ArgumentGroup, option
+from twinbus.cli.arguments.option_groups import ArgumentGroup, LedgerArguments, option
 from twinbus.cli.arguments.server_arguments import (
     DEFAULT_DATA,
     DataArguments,
@@ -44,6 +44,11 @@ class StorageArguments(DataArguments):
         None, "DIR", f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]"
     )
     memory: bool = option(False, None, "Keep nothing: messages end with the process.", "--memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedLedgerArguments(LedgerArguments):
+    panel: ClassVar[str] = "Storage"
     ledger: Path | None = option(
         None,
         "DIR",
@@ -52,9 +57,9 @@ class StorageArguments(DataArguments):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.ledger is not None and str(self.ledger) in ("", "."):
             raise OptionsError("--ledger takes a folder of its own, e.g. ./ledger, not the current one")
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,7 @@ def serve(
         ),
     ] = None,
     storage: StorageArguments,
+    recording: ServedLedgerArguments,
     access: AccessArguments,
     network: HostArguments,
     tls: TlsArguments,
@@ -160,13 +166,11 @@ def serve(
           client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
     """
     from twinbus.broker.admin.entity_file import read_inventory_file
+    from twinbus.options import NamespaceOptions
 
     inventory = {} if entities is None else read_inventory_file(entities)
     cert, key_file = tls.certificate or (None, None)
-    plan = plan_namespaces(
-        namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
-        inventory,
-        limits.limits(),
+    shared = NamespaceOptions(
         data=storage.folder,
         queues=tuple(queue or ()),
         key=access.key,
@@ -176,8 +180,11 @@ def serve(
         cert=cert,
         key_file=key_file,
         tls_only=tls.tls_only,
-        ledger=storage.ledger,
+        ledger=recording.ledger,
+        ledger_ship_to=recording.ledger_ship_to,
     )
+    addresses = namespace or addresses_of(inventory) or [DEFAULT_ADDRESS]
+    plan = plan_namespaces(addresses, inventory, limits.limits(), shared)
     prepare_process(sum(options.server_limits.connections for options in plan))
     output, first_queue = ServeOutput(as_json), None if namespace or entities else FIRST_QUEUE
     page = pages.options(len(plan), tls.certificate)
@@ -185,17 +192,10 @@ def serve(
 
 
 def plan_namespaces(
-    addresses: Sequence[str],
-    inventory: Inventory,
-    limits: Mapping[str, float],
-    **shared: Any,
+    addresses: Sequence[str], inventory: Inventory, limits: Mapping[str, float], shared: NamespaceOptions
 ) -> list[NamespaceOptions]:
-    """The options of each namespace, with those that all share.
-
-    Raises `OptionsError` if one is wrong or two get in each other's way.
-    """
+    """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
     from twinbus.limit_names import with_limits
-    from twinbus.options import NamespaceOptions
 
     described = match_entities(inventory, [parse_address(text)[0] for text in addresses])
     plan: list[NamespaceOptions] = []
@@ -204,7 +204,7 @@ def plan_namespaces(
             raise OptionsError(f"--namespace {name} is given twice: each namespace needs its own name")
         if port and any(port == other.port for other in plan):
             raise OptionsError(f"port {port} is given twice: each namespace needs its own port (0 picks a free one)")
-        options = NamespaceOptions(name=name, port=port, entities=described.get(name, ()), **shared)
+        options = replace(shared, name=name, port=port, entities=described.get(name, ()))
         plan.append(with_limits(options, limits))
     return plan
 

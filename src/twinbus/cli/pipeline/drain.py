@@ -15,7 +15,7 @@ import typer
 
 from twinbus.cli.arguments.common_options import Timeout, timeout_s
 from twinbus.cli.arguments.namespaces import CONFIG_FILE, needs_identity, reach
-from twinbus.cli.arguments.option_groups import ArgumentGroup, BacklogArguments, PairArguments, option
+from twinbus.cli.arguments.option_groups import ArgumentGroup, BacklogArguments, LedgerArguments, PairArguments, option
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import note
 from twinbus.cli.pipeline.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
@@ -137,18 +137,20 @@ class ExecutorArguments(SparkArguments):
     secondary_secret: str | None = option(None, "REF", "The same for the secondary.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrainLedgerArguments(LedgerArguments):
+    ledger: Path | None = option(
+        None, "DIR", "The ledger in which everything is recorded; on a cluster, where all machines see it."
+    )
+
+
 def drain(
     how: DrainArguments,
     selection: SelectionArguments,
     namespaces: PairArguments,
     backlog: BacklogArguments,
     executors: ExecutorArguments,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The ledger in which everything is recorded; on a cluster, where all machines see it."
-        ),
-    ] = None,
+    recording: DrainLedgerArguments,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Only say how many tasks would do what, and whether a syphon would do.")
     ] = False,
@@ -201,7 +203,8 @@ def drain(
         enqueued_before=selection.cut_off(),
         spread_s=parse_seconds(how.spread, "--spread"),
         round_s=parse_seconds(how.round_for, "--round"),
-        ledger=None if ledger is None else str(ledger.absolute()),
+        ledger=None if recording.ledger is None else str(recording.ledger.absolute()),
+        ledger_ship_to=recording.ledger_ship_to,
         tasks=how.tasks,
         patience_s=parse_seconds(how.patience, "--patience"),
         attempt_s=timeout_s(timeout),

@@ -15,11 +15,10 @@ from twinbus.cli.arguments.common_options import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.completion import named_in
 from twinbus.cli.arguments.option_groups import (
     BacklogArguments,
-    LedgerFolder,
+    LedgerArguments,
     PairArguments,
     add_command,
     command_group,
-    record_in,
 )
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import can_ask, confirm_or_exit, json_text, note, or_dash, say, table
@@ -127,13 +126,14 @@ def show(
 
 
 def redrive(
+    *,
     namespaces: PairArguments,
     backlog: BacklogArguments,
     numbers: Numbers = None,
     spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
-    ledger: LedgerFolder = None,
+    records: LedgerArguments,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -150,19 +150,20 @@ def redrive(
     here, there = namespaces.both()
     attempt_s = timeout_s(timeout)
     place = QuarantinePlace(there, backlog.name_of(here), backlog.queues, attempt_s, spool_folder)
-    with record_in(ledger) as book, ProgressBar("sending home"):
+    with records.open() as book, ProgressBar("sending home"):
         result = place.do(lambda quarantine: quarantine.redrive(here.dial(attempt_s), choice), book)
     _show_result(result, numbers or (), "sent home", as_json=as_json)
 
 
 def discard(
+    *,
     namespaces: PairArguments,
     backlog: BacklogArguments,
     numbers: Numbers = None,
     spool_folder: OneSpool = None,
     reason: Reason = None,
     everything: Everything = False,
-    ledger: LedgerFolder = None,
+    records: LedgerArguments,
     timeout: Timeout = "15s",
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask, with --all. Needed where nobody can be asked.")
@@ -185,7 +186,7 @@ def discard(
     place = _place(namespaces, backlog, timeout, spool_folder)
     if everything and not yes:
         _ask_first(place)
-    with record_in(ledger) as book, ProgressBar("throwing away"):
+    with records.open() as book, ProgressBar("throwing away"):
         result = place.do(lambda quarantine: quarantine.discard(choice), book)
     _show_result(result, numbers or (), "thrown away", as_json=as_json)
 

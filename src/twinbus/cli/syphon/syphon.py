@@ -18,14 +18,13 @@ from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,
     EntityArguments,
-    LedgerFolder,
+    LedgerArguments,
     PairArguments,
     PanelGroup,
     SpoolFolderOption,
     check_range,
     check_writable,
     option,
-    record_in,
     with_groups,
 )
 from twinbus.cli.exit_codes import ExitCode, exit_codes
@@ -115,9 +114,8 @@ class PaceArguments(ArgumentGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordArguments(ArgumentGroup):
+class RecordArguments(LedgerArguments):
     panel: ClassVar[str] = "Records and metrics"
-    ledger: LedgerFolder = None
     metrics: str | None = option(None, "[HOST:]PORT", "Serve metrics for Prometheus there; without a host, locally.")
     board: bool = option(
         False, None, "The board of the pair: say there how far it is; twinbus status shows it.", "--board"
@@ -203,7 +201,7 @@ def syphon(
     if pace.processes > 1:
         from twinbus.cli.syphon.syphon_processes import HelperArguments
 
-        together = HelperArguments(namespaces=namespaces, backlog=backlog, options=options, ledger=records.ledger)
+        together = HelperArguments(namespaces=namespaces, backlog=backlog, options=options, records=records)
         helpers = (pace.processes - 1, together)
     raise typer.Exit(asyncio.run(_bring_home(ends, options, records, address, helpers, as_json=as_json)))
 
@@ -250,7 +248,7 @@ async def _bring_home(
     from twinbus.cli.syphon.syphon_run import Ending, SyphonRun, result_text
     from twinbus.syphon import Syphon
 
-    with record_in(records.ledger) as ledger:
+    with records.open() as ledger:
         search = ends.search(options.attempt_s)
         queues = await queues_of(ends, search)
         names = await check_names(ends, options, queues)
@@ -321,7 +319,7 @@ async def _empty_spool(
     if records.metrics is not None:
         raise OptionsError("--spool and --metrics exclude each other: --metrics-file works with both")
     metrics = None if records.metrics_file is None else MetricsFile(records.metrics_file, ends.names)
-    with record_in(records.ledger) as ledger:
+    with records.open() as ledger:
         result = await SpoolEmptying(folder, ends, options, ledger, metrics, as_json=as_json).run()
     show_result(result, as_json=as_json)
     if result.ending is Ending.INTERRUPTED:

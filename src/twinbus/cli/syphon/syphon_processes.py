@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
-from twinbus.cli.arguments.option_groups import BacklogArguments, PairArguments, record_in
+from twinbus.cli.arguments.option_groups import BacklogArguments, LedgerArguments, PairArguments
 from twinbus.cli.signals import on_signals
 from twinbus.cli.syphon.syphon_setup import SyphonEnds, ends_of
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
@@ -37,7 +36,7 @@ class HelperArguments:
     namespaces: PairArguments
     backlog: BacklogArguments
     options: SyphonOptions
-    ledger: Path | None
+    records: LedgerArguments
 
 
 # --- a helper ---
@@ -56,7 +55,7 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
         with suppress(OSError):  # nobody reads any more: the loop notices, too
             pipe.send(message)
 
-    with record_in(arguments.ledger) as ledger:
+    with arguments.records.open() as ledger:
         syphon = Syphon(
             ends.primary,
             ends.secondary,

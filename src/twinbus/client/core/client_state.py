@@ -178,7 +178,7 @@ class ClientState:
         """Open the ledger, if there is to be one; raises `OptionsError` for a bad folder."""
         folder = self.options.ledger
         if folder is not None and self._ledger is None:
-            self._ledger = Ledger.at(folder, "client")
+            self._ledger = Ledger.at(folder, "client", self.options.ledger_ship_to)
             self.recorder = ClientRecorder(self._ledger, self.pair.name, self.secondary.name or self.secondary.address)
 
     def close_ledger(self) -> None:

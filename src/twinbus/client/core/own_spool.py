@@ -39,7 +39,7 @@ class OwnSpool:
         assert isinstance(options.spool_max, int)
         self._report, self._call = report, call
         self._state = state
-        self._ledger_folder = options.ledger
+        self._ledger_folder, self._ledger_ship_to = options.ledger, options.ledger_ship_to
         self._ledger: Ledger | None = None
         self._directory = SpoolDirectory(options.spool, state.pair.name)
         self._bytes_max = options.spool_max
@@ -54,7 +54,7 @@ class OwnSpool:
     def start(self) -> None:
         """Raises `StoreError`."""
         if self._ledger_folder is not None:
-            self._ledger = Ledger.at(self._ledger_folder, "spool")
+            self._ledger = Ledger.at(self._ledger_folder, "spool", self._ledger_ship_to)
         try:
             self._spool = Spool(
                 self._directory,

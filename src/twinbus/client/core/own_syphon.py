@@ -86,7 +86,7 @@ class OwnSyphon:
             entities=None if options.syphon_entities is None else frozenset(options.syphon_entities),
         )
         self._queue_count = state.plan.queue_count
-        self._ledger_folder = state.options.ledger
+        self._ledger_folder, self._ledger_ship_to = options.ledger, options.ledger_ship_to
         self._ledger: Ledger | None = None
         self._on_alert = on_alert
         self.on_broken = on_broken
@@ -99,7 +99,7 @@ class OwnSyphon:
         primary, secondary = self._dials
         count, attempt_s = self._queue_count, self._options.attempt_s
         if self._ledger_folder is not None:
-            self._ledger = Ledger.at(self._ledger_folder, "syphon")
+            self._ledger = Ledger.at(self._ledger_folder, "syphon", self._ledger_ship_to)
         if self.observer is not None:
             self.observer.queues = list(queues)
         self.syphon = Syphon(

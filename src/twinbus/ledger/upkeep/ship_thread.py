@@ -1,4 +1,4 @@
-"""The thread that ships the finished segments of one process. No send waits for it, and no failure reaches anybody."""
+"""The thread that ships the finished segments of a process. No send waits for it, and no failure reaches anybody."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ RETRY_S_MAX = 300.0
 
 
 class ShipThread:
-    """Ships what this process has finished; what it does not get to is left for `twinbus ledger ship --once`."""
+    """Ships what its process has finished, and once what is left of earlier ones, which ended before all was shipped.
 
-    def __init__(self, options: LedgerOptions, process: str) -> None:
+    What it does not get to is left for the next process that ships the directory, or for `twinbus ledger ship`.
+    """
+
+    def __init__(self, options: LedgerOptions, process: str | None) -> None:
+        """Without a `process` it ships what any process has finished, each time."""
         self._options = options
         self._process = process
+        self._has_shipped_left_overs = process is None
         self._is_last = threading.Event()
         self._thread: threading.Thread | None = None
         self.shipped = 0
-        """Segments whose copies are right."""
+        """Segments of the process whose copies are right."""
         self.trouble = ""
 
     def start(self) -> None:
@@ -35,6 +40,8 @@ class ShipThread:
             return True
         self._is_last.set()
         self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._log("are not all shipped", "the time was over; the next process that ships them goes on")
         return not self._thread.is_alive() and not self.trouble
 
     def _run(self) -> None:
@@ -50,13 +57,25 @@ class ShipThread:
         )
 
         try:
-            result = Shipper(self._options.directory, self._options.ship_to or "").run(process=self._process)
+            shipper = Shipper(self._options.directory, self._options.ship_to or "")
+            result = shipper.run(process=self._process)
             self.shipped = max(self.shipped, result.known + len(result.shipped))
-            trouble = next((f"{name}: {why}" for name, why in result.failed.items()), "")
+            failed = result.failed
+            if not self._has_shipped_left_overs:
+                failed |= shipper.run().failed
+                self._has_shipped_left_overs = not failed
+            trouble = next((f"{name}: {why}" for name, why in failed.items()), "")
         except Exception as error:  # this thread must not die: nothing would be shipped any more
             trouble = f"{error}"
-        if bool(trouble) != bool(self.trouble):
-            what = f"cannot be shipped to {self._options.ship_to}: {trouble}" if trouble else "are shipped again"
-            log.warning("segments of the ledger in %s %s", self._options.directory, what)
+        if trouble and not self.trouble:
+            self._log("cannot be shipped", trouble)
+        elif self.trouble and not trouble:
+            self._log("are shipped again", "")
         self.trouble = trouble
         return not trouble
+
+    def _log(self, what: str, why: str) -> None:
+        about = f": {why}" if why else ""
+        log.warning(
+            "segments of the ledger in %s %s to %s%s", self._options.directory, what, self._options.ship_to, about
+        )

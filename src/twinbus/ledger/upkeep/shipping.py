@@ -71,16 +71,25 @@ class ShipResult:
 OnShipped = Callable[[StoredSegment], None]
 
 
+def place_for(ledger: Path, to: Location) -> Folder:
+    """Where a ledger is shipped to. Nothing is connected to. Raises `OptionsError` if nothing can be shipped there."""
+    if to == "":
+        raise OptionsError("a ledger is shipped to a URL or a folder, not to an empty text")
+    place = open_folder(to)
+    place.check_packages()
+    if place.is_local and place.path().resolve().is_relative_to(ledger.resolve()):
+        raise OptionsError(f"a ledger cannot be shipped into itself: {place.url} is in {ledger}")
+    return place
+
+
 class Shipper:
     """Ships the segments of one ledger to one place. Runs may be repeated and interrupted at any moment."""
 
     def __init__(self, ledger: Path, to: Location, *, compress: Compression | None = None) -> None:
         """Raises `OptionsError` if nothing can be shipped there."""
         self._ledger = ledger
-        self._to = open_folder(to)
+        self._to = place_for(ledger, to)
         self._compress = compress
-        if self._to.is_local and self._to.path().resolve().is_relative_to(ledger.resolve()):
-            raise OptionsError(f"a ledger cannot be shipped into itself: {self._to.url} is in {ledger}")
         if compress == "zstd":
             _zstd()
 

@@ -34,7 +34,7 @@ from typing import Any, Literal, Self
 from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LineWriter
-from twinbus.ledger.options import LedgerOptions
+from twinbus.ledger.options import LedgerOptions, ship_to_or_variable
 from twinbus.ledger.schema import Event
 from twinbus.ledger.upkeep.ship_thread import ShipThread
 from twinbus.ledger.writing.liveness import NOTED, LivenessMark, boot_id
@@ -42,13 +42,13 @@ from twinbus.ledger.writing.record_writer import DroppedEvents, EventDraft, Queu
 from twinbus.ledger.writing.segment import Disk, Segments
 from twinbus.ledger.writing.writer_thread import Flush, WriterThread
 from twinbus.own_files import check_folder, make_own_folder
+from twinbus.storage import is_url
 
 log = logging.getLogger("twinbus.ledger")
 
 EVENT_WEIGHT, MESSAGE_WEIGHT = 600, 120
 """About what an event, and each message in it, takes up in memory beside its texts."""
 EXIT_S_MAX = 2.0
-SHIP_VARIABLE = "TWINBUS_LEDGER_SHIP_TO"
 FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
@@ -80,8 +80,15 @@ class Ledger:
         clock_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Raises `OptionsError` if the directory can never be used; a full disk does not count."""
+        """Raises `OptionsError` if the directory can never be used, or nothing can be shipped to `ship_to`.
+
+        A full disk does not count, nor a place that does not answer.
+        """
         _check_directory(options.directory)
+        if options.ship_to is not None:
+            from twinbus.ledger.upkeep.shipping import place_for  # not paid for by processes that ship nothing
+
+            place_for(options.directory, options.ship_to)
         self._options = options
         self._disk = disk or Disk()
         self._clock_ns = clock_ns
@@ -90,11 +97,10 @@ class Ledger:
         _LEDGERS.add(self)
 
     @classmethod
-    def at(cls, directory: Path | str, program: str = "") -> Ledger:
-        """A ledger in this directory, otherwise with default options; TWINBUS_LEDGER_SHIP_TO says where to ship it."""
-        return cls(
-            LedgerOptions(directory=Path(directory), program=program, ship_to=os.environ.get(SHIP_VARIABLE) or None)
-        )
+    def at(cls, directory: Path | str, program: str = "", ship_to: str | None = None) -> Ledger:
+        """A ledger in this directory, otherwise with default options; `ship_to` may be in TWINBUS_LEDGER_SHIP_TO."""
+        place = ship_to_or_variable(ship_to)
+        return cls(LedgerOptions(directory=Path(directory), program=program, ship_to=place))
 
     def _begin(self) -> None:
         """The state of a process that has recorded nothing yet."""
@@ -229,16 +235,25 @@ class Ledger:
     def close(self, timeout_s: float = 5.0) -> bool:
         """Write what is left and end the thread; whether all of that worked within the time given.
 
-        Events that are recorded afterwards are counted as lost and nothing else. Closing again is harmless.
+        Then as much time again is given to shipping, which the answer is not about: what is left is shipped by the next
+        process that ships this directory. Events that are recorded afterwards are counted as lost and nothing else.
+        Closing again is harmless.
         """
+        return self._close(timeout_s, timeout_s)
+
+    def _close(self, timeout_s: float, ship_s: float) -> bool:
         with self._turn:
             state, self._state, self._weight_calm = self._state, "closed", -1
         if state == "running":
             self._background.end()
         ended = self._background.join(timeout_s) and self._background.ended_well
         if state == "running":
-            self._shipping.end(timeout_s)
+            self._shipping.end(ship_s)
         return ended
+
+    def close_at_exit(self) -> None:
+        """As `close`, for whoever has not. Packages that reach URLs need threads, which can no longer be started."""
+        self._close(EXIT_S_MAX, 0 if is_url(self._options.ship_to or "") else EXIT_S_MAX)
 
     def health(self) -> LedgerHealth:
         lost = self._lost_count + self._record_writer.given_up
@@ -293,7 +308,7 @@ def _begin_anew_in_child() -> None:
 
 def _close_at_exit() -> None:
     for ledger in list(_LEDGERS):
-        ledger.close(EXIT_S_MAX)
+        ledger.close_at_exit()
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)

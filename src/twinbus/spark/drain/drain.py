@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
+from twinbus.ledger.options import LedgerOptions, ship_to_or_variable
+from twinbus.ledger.upkeep.ship_thread import ShipThread
+from twinbus.ledger.upkeep.shipping import place_for
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.sending.failure import Failure
 from twinbus.spark.drain.ledger_counts import counts_of
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
 
 PROGRESS_S = 2.0
+SHIP_S_MAX = 30.0
+"""How long a drain may take longer for its ledger."""
 TICKS = "rate-micro-batch"
 
 
@@ -125,6 +131,7 @@ class _Driver:
         with ExitStack() as stack:
             if extents:
                 stack.enter_context(steered(self._steering))
+                stack.enter_context(_shipped(self._options))
             while extents:
                 asked = self._use_pace(self._steering.next_round())
                 done.rounds += 1
@@ -283,6 +290,23 @@ class _Driver:
         progress = DrainProgress(self._done.rounds, len(shards), left, gone, rate, seconds)
         self._steering.show(progress)
         self._on_progress(progress)
+
+
+@contextmanager
+def _shipped(options: DrainOptions) -> Iterator[None]:
+    """Segments that tasks finish are copied meanwhile; each task ends its own before it reports."""
+    ship_to = ship_to_or_variable(options.ledger_ship_to)
+    if options.ledger is None or ship_to is None:
+        yield
+        return
+    ledger = LedgerOptions(directory=Path(options.ledger), ship_to=ship_to)
+    place_for(ledger.directory, ship_to)
+    shipping = ShipThread(ledger, process=None)
+    shipping.start()
+    try:
+        yield
+    finally:
+        shipping.end(SHIP_S_MAX)
 
 
 def shards_of(depths: Mapping[int, int], options: DrainOptions, width: int) -> list[Shard]:

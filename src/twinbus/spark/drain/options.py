@@ -44,6 +44,9 @@ class DrainOptions:
     """A file on this machine: while it is there, tasks end as if their time was over. None: tasks run elsewhere."""
     ledger: str | None = None
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
+    ledger_ship_to: str | None = None
+    """Where the driver copies what executors have finished of it; None: where TWINBUS_LEDGER_SHIP_TO says, or nowhere.
+    Executors need neither packages nor credentials for it."""
     tasks: int | None = None
     """At most this many at a time; None: as many as there are cores."""
     prefetch: int = PREFETCH
@@ -62,6 +65,8 @@ class DrainOptions:
         problems = [f"primary: {text}" for text in self.primary.problems()]
         problems += [f"secondary: {text}" for text in self.secondary.problems()]
         problems += [] if self.primary_name else ["primary_name must not be empty: backlog queues are called by it"]
+        if self.ledger_ship_to is not None and self.ledger is None:
+            problems.append("ledger_ship_to needs ledger: segments of that folder are copied")
         ranges = {
             "queue_count": (1, 100),
             "tasks": (1, 10_000),
