@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: the garbage collector need not look at it before."""
+    """What was collected stays until the process ends: looking at it again then took longer than many tests."""
     gc.freeze()
     gc.enable()
 
@@ -113,7 +113,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    gc.unfreeze()
     config.stash[RUN].cleanup()
 
 
@@ -180,7 +179,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 @cache
 def _uses_spark_session(file: Path) -> bool:
     """Whether the file has a test with a fixture of `tests/spark/conftest.py` that needs a session."""
-    asks = re.compile(r"""def \w+\([^)]*\b(?:spark|findings):|usefixtures\("spark"\)""")
+    asks = re.compile(r"""def \w+\([^)]*\b(?:spark|findings):|usefixtures\([^)]*"spark\"""")
     return asks.search(file.read_text(encoding="utf-8")) is not None
 
 
