@@ -92,8 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what has a target of its own, unless `-m` names its mark."""
     for item in _others_of_samples(items):
         item.add_marker("long")
-    marks = [mark for mark in OWN_TARGETS if mark not in config.option.markexpr.split()]
-    left_out = {item for item in items if any(item.get_closest_marker(mark) is not None for mark in marks)}
+    marks = OWN_TARGETS.keys() - config.option.markexpr.split()
+    left_out = {item for item in items if not marks.isdisjoint(each.name for each in item.iter_markers())}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: the garbage collector need not look at it before."""
+    """What was collected stays until the process ends: looking at it again then took longer than many tests."""
     gc.freeze()
     gc.enable()
 
@@ -114,7 +114,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    gc.unfreeze()
     config.stash[RUN].cleanup()
 
 
@@ -158,7 +157,7 @@ def _parameters(item: pytest.Item) -> dict[str, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Every test by itself, the longest first; but the tests of a file that shares a fixture in one worker.
+    """Every test by itself, the longest first; but the tests of a file that share something in one worker.
 
     So it is made once. All that need Spark are in one worker, with one session: the first report in a session uses as
     much CPU as the next four, because the JVM has still to load and compile.
@@ -172,7 +171,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             file = config.rootpath / nodeid.partition("::")[0]
             if "with_spark" in nodeid or _uses_spark_session(file):
                 return "spark"
-            return str(file) if _shares_a_fixture(file) else nodeid
+            return str(file) if _shares_something(file) else nodeid
 
     config.option.loadscopereorder = False  # it means: by the number of their tests
     return LongestFirst(config, log)
@@ -181,10 +180,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 @cache
 def _uses_spark_session(file: Path) -> bool:
     """Whether the file has a test with a fixture of `tests/spark/conftest.py` that needs a session."""
-    asks = re.compile(r"""def \w+\([^)]*\b(?:spark|findings):|usefixtures\("spark"\)""")
+    asks = re.compile(r"""def \w+\([^)]*\b(?:spark|findings):|usefixtures\([^)]*"spark\"""")
     return asks.search(file.read_text(encoding="utf-8")) is not None
 
 
 @cache
-def _shares_a_fixture(file: Path) -> bool:
-    return 'scope="module"' in file.read_text(encoding="utf-8")
+def _shares_something(file: Path) -> bool:
+    """A fixture, a server for object storage, or what a function found that remembers it."""
+    text = file.read_text(encoding="utf-8")
+    return any(sign in text for sign in ('scope="module"', "\n@cache\n", '"s3"'))

@@ -34,7 +34,7 @@ def test_the_sdks_own_tests_pass_as_far_as_they_are_quick(tmp_path: Path) -> Non
     except SystemExit as error:
         pytest.skip(f"the source of the SDK cannot be fetched: {error}")
     results = tmp_path / "results.xml"
-    suite.run(tests, results, ["-k", OF_THE_SDK], is_proxied=False, workers="2")
+    suite.run(tests, results, ["-k", OF_THE_SDK], is_proxied=False, workers="0")
     cases = list(ElementTree.parse(results).getroot().iter("testcase"))  # our own pytest has written it
     failed = {case.attrib["name"]: case.findtext("failure") for case in cases if case.find("failure") is not None}
     assert not failed

@@ -86,7 +86,7 @@ def test_the_list_of_blocks_that_are_not_run_is_fresh() -> None:
     assert fresh, "stale: run python tests/support/doc_blocks.py"
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", [block for block in PYTHON if block not in ON_SPARK], ids=str)
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     is_test = "def test_" in block.code

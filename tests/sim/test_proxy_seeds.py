@@ -25,7 +25,7 @@ from twinbus.proxy.sending.routing import DONE, DirectSend, EntitySends, OnRepli
 from twinbus.spool.contents import SpoolContents
 from twinbus.transport.links.link_handler import LinkHandler
 
-SEEDS, CHUNK = seed_count(10, 600), 10
+SEEDS, CHUNK = seed_count(5, 600), 5
 SEEDS_TO_FIND_A_BUG = 200
 
 

@@ -12,7 +12,7 @@ from sim.share_world import first_share_problem, run_share_seed
 from twinbus.board import quorum
 from twinbus.board.quorum import SharedFindings
 
-SEEDS = seed_count(3, 100)
+SEEDS = seed_count(2, 100)
 SEEDS_TO_FIND_A_BUG = 40
 
 

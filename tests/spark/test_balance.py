@@ -102,8 +102,11 @@ def plan_by(monkeypatch: pytest.MonkeyPatch, rows: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "is_adaptive", "partitions"),
-    [((LITTLE_ROWS, SOME_ROWS), "false", "2"), ((0, SOME_ROWS), "false", "4"), ((0, 0), "true", "3")],
-    ids=["in one partition", "planned once", "planned adaptively"],
+    [
+        pytest.param((LITTLE_ROWS, SOME_ROWS), "false", "2", id="in one partition", marks=pytest.mark.long),
+        pytest.param((0, SOME_ROWS), "false", "4", id="planned once", marks=pytest.mark.long),
+        pytest.param((0, 0), "true", "3", id="planned adaptively"),
+    ],
 )
 def test_a_report_says_the_same_however_its_queries_are_planned(
     spark: SparkSession,

@@ -53,8 +53,10 @@ def test_other_engines_read_what_a_report_left(spark: SparkSession, tmp_path: Pa
     scenario = make_scenario(8, 300, misfortunes=1)
     ledger, store, verdicts = tmp_path / "ledger", tmp_path / "ledger" / "compacted", tmp_path / "verdicts"
     ledger.mkdir()
-    for script in scenario.scripts.values():
-        write_lines(ledger, script.process, script.lines())
+    scripts = [*scenario.scripts.values()]
+    for some in (scripts[:2], scripts[2:]):
+        for script in some:
+            write_lines(ledger, script.process, script.lines())
         compacted = report(spark, ledger, verdicts)
     assert len(rows_of(store / "steps")) == compacted.manifest.steps
     names = set(scenario.expected)

@@ -50,6 +50,7 @@ def test_after_a_kill_its_silence_is_what_one_looks_for() -> None:
     assert primary_not_kept([CLIENT, killed, again]) == ((0, LONG_MS),)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("begins_later", [True, False])
 def test_messages_from_before_the_primary_kept_a_ledger_are_not_lost(
     spark: SparkSession, tmp_path: Path, begins_later: bool

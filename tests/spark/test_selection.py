@@ -186,19 +186,21 @@ def export(file: Path, scenario: Scenario, entity: str, missing: int) -> None:
     file.write_text(json.dumps({"interval": "PT1M", "value": [metric]}))
 
 
+@pytest.mark.parametrize(
+    ("missed", "code", "outcome"), [pytest.param(0, 0, "agrees", marks=pytest.mark.long), (2, 3, "fewer")]
+)
 def test_fewer_incoming_messages_than_were_acknowledged_make_the_answer_unknown(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], missed: int, code: int, outcome: str
 ) -> None:
     scenario = make_scenario(8, 300, misfortunes=0)
     scenario.write(tmp_path / "ledger")
     command = ["pipeline", "report", "--ledger", str(tmp_path / "ledger"), "--json", "--counts"]
-    for missed, code, outcome in ((0, 0, "agrees"), (2, 3, "fewer")):
-        export(tmp_path / "metrics.json", scenario, "entity0", missed)
-        assert run([*command, str(tmp_path / "metrics.json")]) == code
-        document = json.loads(capsys.readouterr().out)
-        [found] = document["service_counts"]
-        assert (found["entity"], found["outcome"]) == ("entity0", outcome)
-        assert ("unknown" in document["reconciliation"]["verdict"]) == bool(missed)
+    export(tmp_path / "metrics.json", scenario, "entity0", missed)
+    assert run([*command, str(tmp_path / "metrics.json")]) == code
+    document = json.loads(capsys.readouterr().out)
+    [found] = document["service_counts"]
+    assert (found["entity"], found["outcome"]) == ("entity0", outcome)
+    assert ("unknown" in document["reconciliation"]["verdict"]) == bool(missed)
 
 
 def test_a_watch_alerts_survives_a_ledger_that_is_away_and_serves_its_numbers(
