@@ -223,14 +223,6 @@ def timeout_s(text: str, option: str = "--timeout") -> float:
     return length_ms / 1000
 
 
-def every_within(text: str, limits: tuple[float, float]) -> float:
-    """The seconds of `--every`. Raises `OptionsError`."""
-    every_s = timeout_s(text, "--every")
-    if not limits[0] <= every_s <= limits[1]:
-        raise OptionsError(f"--every must be from {limits[0]:g}s to {limits[1]:g}s, got {text}")
-    return every_s
-
-
 def _read(file: Path) -> dict[str, dict[str, str]]:
     try:
         sections = tomllib.loads(file.read_text(encoding="utf-8"))

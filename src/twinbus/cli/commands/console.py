@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.arguments.namespaces import Timeout, every_within, timeout_s
+from twinbus.cli.arguments.namespaces import Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import (
     ArgumentGroup,
     BacklogArguments,
@@ -21,6 +21,7 @@ from twinbus.cli.arguments.option_groups import (
 from twinbus.cli.metrics_export import PORT_MAX, ListenAddress
 from twinbus.cli.output import json_text, note
 from twinbus.cli.serving import prepare_process, until_signal
+from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
@@ -112,7 +113,7 @@ def console(
       twinbus console --host 10.0.0.5 --cert chain.pem --key-file key.pem
     """
     attempt_s = timeout_s(timeout)
-    every_s = every_within(every, EVERY_S)
+    every_s = _every(every)
     here, there = namespaces.both()
     name = backlog.name_of(here)
     options = network.options(token_file, allows_changes=allow_changes)
@@ -199,3 +200,10 @@ def say_ready(server: ConsoleServer, options: ConsoleOptions, *, as_json: bool) 
     typer.echo(server.entrance)
     kind = "may change things" if options.allows_changes else "only show (--allow-changes adds buttons)"
     note(f"open that address in a browser: it holds the token; pages {kind}; Ctrl-C stops")
+
+
+def _every(text: str) -> float:
+    every_s = timeout_s(text, "--every")
+    if not EVERY_S[0] <= every_s <= EVERY_S[1]:
+        raise OptionsError(f"--every must be from {EVERY_S[0]:g}s to {EVERY_S[1]:g}s, got {text}")
+    return every_s

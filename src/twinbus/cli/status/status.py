@@ -11,7 +11,7 @@ import typer
 
 from twinbus.cli import signals
 from twinbus.cli.arguments.completion import named_in
-from twinbus.cli.arguments.namespaces import AsJson, Timeout, every_within, timeout_s
+from twinbus.cli.arguments.namespaces import AsJson, Timeout, timeout_s
 from twinbus.cli.arguments.option_groups import BacklogArguments, PairArguments, SpoolFolderOption
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, say
@@ -120,7 +120,7 @@ def status(
 
     attempt_s = timeout_s(timeout)
     wait_s = None if again_after is None else timeout_s(again_after, "--again-after")
-    every_s = every_within(every, EVERY_S)
+    every_s = _every(every)
     checks = _checks(check or [])
     here, there = namespaces.both()
     spools = SpoolView(spool, (backlog.primary_name or here.name) if spool is None else backlog.name_of(here))
@@ -197,6 +197,13 @@ def _checks(words: list[str]) -> frozenset[Check]:
     if unknown:
         raise OptionsError(f"--check takes {', '.join(Check)}, got {unknown[0]!r}")
     return frozenset(map(Check, words)) or EVERYTHING
+
+
+def _every(text: str) -> float:
+    every_s = timeout_s(text, "--every")
+    if not EVERY_S[0] <= every_s <= EVERY_S[1]:
+        raise OptionsError(f"--every must be from {EVERY_S[0]:g}s to {EVERY_S[1]:g}s, got {text}")
+    return every_s
 
 
 def _watch(
