@@ -74,11 +74,9 @@ class ConsoleWatch:
         entities: Collection[str] = (),
         ledger: Path | None = None,
         spool: Path | None = None,
-        prices: Prices | None = None,
     ) -> None:
         """`entities`: names of entities to ask about; none: all. `ledger`: where events come from, too."""
         self._pair, self._state, self._every_s, self._entities = pair, state, every_s, entities
-        self._prices = prices or Prices()
         self._spools = SpoolView(spool, pair.primary_name)
         self._tail = None if ledger is None else LedgerTail(ledger, lambda record: record.kind in STATE_KINDS)
         self._board = BoardReader(pair.secondary.dial(pair.attempt_s), pair.primary_name, attempt_s=pair.attempt_s)
@@ -254,7 +252,7 @@ class ConsoleWatch:
         sides = [side for side in SIDES if side in self._pair.controls]  # nobody else is shown a key
         readings = await asyncio.gather(*[read_meter(self._pair.side(side)) for side in sides])
         by_side = dict(zip(sides, readings, strict=True))
-        self._state.put("meter", sections.meter_facts(by_side, self._prices))
+        self._state.put("meter", sections.meter_facts(by_side, Prices()))
         return True
 
     # --- events and plots ---
