@@ -8,13 +8,16 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import duckdb
 import pytest
 from json_rules import broken_rules
 from scripted_ledger import BASE_MS, FIRST_OUT, MINUTE, Scenario, make_scenario
+from small_ledger import SmallLedger
 
 from twinbus.cli.main import run
+from twinbus.cli.pipeline import watch
 from twinbus.ledger import Kind
 from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
 from twinbus.spark.compaction.compaction import CompactedLedger
@@ -231,3 +234,28 @@ def test_a_watch_alerts_survives_a_ledger_that_is_away_and_serves_its_numbers(
     for line in ("twinbus_watch_lost 3.0", 'rounds_total{result="failed"} 1.0', 'rounds_total{result="done"} 1.0'):
         assert line in text
     assert "3 lost" in page.read_text()
+
+
+def test_a_watch_alerts_of_a_backlog_that_nobody_brings_home_and_needs_no_spark_job_if_nothing_is_new(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = SmallLedger(tmp_path / "ledger")
+    ledger.writer("client").backlogged(1, "orders", "m1", "m2")
+    jobs_after: list[int] = []
+
+    def publish(*_: object) -> None:
+        jobs_after.append(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+    with mock.patch.object(watch, "_publish", publish):
+        code = run(
+            [
+                *("pipeline", "watch", "--ledger", str(ledger.write()), "--every", "1s", "--rounds", "3", "--json"),
+                *("--stuck-after", "1s", "--quiet", "1s"),
+            ]
+        )
+    assert code == 0
+    alerts = [each for each in map(json.loads, capsys.readouterr().out.splitlines()) if each["event"] == "alert"]
+    assert [(each["alert"], each["state"], each["entity"], each["messages"]) for each in alerts] == [
+        ("stuck", "begun", "orders", 2)
+    ]
+    assert jobs_after[0] == jobs_after[1] == jobs_after[2]

@@ -1,8 +1,9 @@
 """`twinbus pipeline watch`: the report again and again, with numbers and alerts.
 
-A loop over a session that stays warm, and not a query of Structured Streaming: what a round adds to the results of all
-rounds before is kept in the store anyway, where reports find it too; a stream would keep the same twice, and its
-checkpoint would have to agree with the store.
+A loop over a session that stays warm, and not a query of Structured Streaming: segments grow while they are written to,
+and a file source reads each file once. What a round adds to the results of all rounds before is kept in the store
+anyway, where reports find it too; a stream would keep the same twice, and its checkpoint would have to agree with the
+store.
 """
 
 from __future__ import annotations
