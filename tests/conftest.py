@@ -79,9 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
     config.stash[RUN] = run = tempfile.TemporaryDirectory(prefix="twinbus-run-")
     os.environ[RUN_VARIABLE] = run.name
-    if (
-        os.environ.get("TWINBUS_SEEDS") != "all"
-    ):  # else each namespace reads 300 certificates of others
+    if os.environ.get("TWINBUS_SEEDS") != "all":  # else each namespace reads 300 certificates of others
         testing._trusted_by_default = list
     gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
