@@ -46,13 +46,21 @@ def files_in(url: str, end: str) -> set[str]:
 
 @pytest.mark.usefixtures("s3", "spark")
 def test_a_store_at_a_url_gives_the_report_of_one_in_a_folder(tmp_path: Path, commands: Commands) -> None:
-    ledger, store, verdicts = written(tmp_path), new_place("s3", tmp_path), new_place("s3", tmp_path)
+    ledger, store = written(tmp_path), new_place("s3", tmp_path)
     expected = commands.report("--ledger", ledger)
     assert expected[0] == LOST
     where = ("--ledger", ledger, "--store", store)
     assert commands.report(*where) == expected
     assert files_in(store, "findings.json")
     assert commands.report(*where) == expected, "from what is kept"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("s3", "spark")
+def test_verdicts_at_a_url_are_replaced_only_by_new_ones(tmp_path: Path, commands: Commands) -> None:
+    ledger, store, verdicts = written(tmp_path), new_place("s3", tmp_path), new_place("s3", tmp_path)
+    where = ("--ledger", ledger, "--store", store)
+    expected = commands.report(*where)
     code, found = commands.report(*where, "--verdicts", verdicts)
     assert (code, found.pop("verdicts_url")) == (LOST, verdicts)
     assert found | {"verdicts_url": None} == expected[1] | {"verdicts_url": None}
