@@ -20,7 +20,7 @@ from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
 from twinbus.cli.main import app, run
-from twinbus.cli.pipeline.drain import SparkArguments, is_local
+from twinbus.cli.pipeline.drain import SparkArguments
 from twinbus.cli.pipeline.drain_output import DrainJsonLines
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger import LedgerReader, verify
@@ -322,9 +322,13 @@ def test_a_checkpoint_without_ticks_is_refused() -> None:
     assert run(["pipeline", "drain", "--checkpoint", "here"]) == 2
 
 
-def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert [is_local(master) for master in (None, "local[2]", "spark://host:7077")] == [True, True, False]
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    masters = (None, "local[2]", "spark://host:7077")
+    assert [SparkArguments(master=master).is_local for master in masters] == [True, True, False]
+    (tmp_path / "spark-defaults.conf").write_text("spark.master spark://host:7077\n")
+    assert not SparkArguments().is_local
 
 
 def test_a_string_on_the_command_line_is_of_no_use_to_executors_elsewhere() -> None:

@@ -239,9 +239,7 @@ def _options(
     from twinbus.spark.drain.options import DrainOptions
 
     given = {"primary": executors.primary_secret, "secondary": executors.secondary_secret}
-    found = {
-        side: _access(side, secret, namespaces, is_local=is_local(executors.master)) for side, secret in given.items()
-    }
+    found = {side: _access(side, secret, namespaces, is_local=executors.is_local) for side, secret in given.items()}
     missing = [side for side, access in found.items() if access is None]
     if missing:
         sides = " and ".join(f"--{side} (or TWINBUS_{side.upper()}, or --{side}-secret)" for side in missing)
@@ -282,14 +280,6 @@ def _access(side: str, secret: str | None, namespaces: PairArguments, *, is_loca
         )
     os.environ[variable] = found.text
     return Access(f"env:{variable}")
-
-
-def is_local(master: str | None) -> bool:
-    """Whether executors are children of this process. Under spark-submit, Spark was there first."""
-    from twinbus.spark.session import remote_url
-
-    is_elsewhere = "PYSPARK_GATEWAY_PORT" in os.environ or remote_url(master) is not None
-    return not is_elsewhere and (master is None or master.startswith("local"))
 
 
 # --- running and showing ---
