@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -131,3 +133,14 @@ def test_send_and_syphon_ship_what_they_record(
     check_copy(place, ledger, "client")
     assert run(["syphon", "--until-empty", *options]) == 0
     check_copy(place, ledger, "client", "twinbus syphon")
+
+
+@pytest.mark.usefixtures("pair")
+def test_what_cannot_be_shipped_changes_no_exit_code_and_is_said(tmp_path: Path) -> None:
+    options = ("--ledger", str(tmp_path / "ledger"), "--ledger-ship-to", "s3a://no-such-bucket/ledger", *TWO_QUEUES)
+    command = [sys.executable, "-m", "twinbus", "send", "orders", "x", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "primary" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "cannot be shipped to s3a://no-such-bucket/ledger" in line

@@ -146,7 +146,8 @@ def send(
     template = message.template(is_numbered=bodies.repeat > 1)
     way = _path_to(entity, namespaces, failover, attempt_s)
     source = BodySource(body, bodies.file, bodies.lines, bodies.repeat)
-    logging.getLogger("twinbus").addHandler(logging.NullHandler())  # what happens is in the receipts
+    for name in ("client", "pairing"):
+        logging.getLogger(f"twinbus.{name}").addHandler(logging.NullHandler())  # what happens is in the receipts
     _send_all(way, source, template, bodies.rate, SendReport(as_json))
 
 
