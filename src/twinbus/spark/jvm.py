@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -67,20 +67,26 @@ def capture_stderr() -> Iterator[Callable[[], str]]:
             yield stderr_tail
 
 
-def start_jvm(conf: SparkConf) -> None:
-    """Start the JVM of this process unless it runs.
+def start_jvm(conf: SparkConf, lock: TextIO | None = None) -> bool:
+    """Start the JVM of this process unless it runs; whether it was started.
 
     What it prints goes where its errors go: whoever reads our standard output would wait for its end, a second after
-    our own.
+    our own. With a `lock`, which it holds until then, it is in a session of its own: what ends a terminal or a group of
+    processes leaves it time to end in order.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     with SparkContext._lock:
-        if SparkContext._gateway is None:
-            gateway = launch_gateway(conf, {"stdout": STDERR})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)
-            _remember_functions(gateway.jvm)
+        if SparkContext._gateway is not None:
+            return False
+        how: dict[str, Any] = {"stdout": STDERR}
+        if lock is not None:
+            how |= {"pass_fds": (lock.fileno(),), "start_new_session": True}
+        gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+        _remember_functions(gateway.jvm)
+        return True
 
 
 def end_jvm() -> None:

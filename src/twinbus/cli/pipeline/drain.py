@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import tempfile
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,14 +115,17 @@ class SparkArguments(ArgumentGroup):
             return False  # spark-submit knows, or a server
         return (self.master or user_settings(conf_folder()).get("spark.master", "local")).startswith("local")
 
-    def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
+    def session(
+        self, settings: dict[str, str], bar: ProgressBar, makes_archive: Callable[[str], None] | None = None
+    ) -> SparkSession:
         from twinbus.spark.archive import settings_for
         from twinbus.spark.session import ensure_session
 
         if self.archive is not None:
             self._refuse_archive_on_connect()
         of_archive = {} if self.archive is None else settings_for(self.archive)
-        return ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
+        wished = settings | of_archive
+        return ensure_session(self.patient_master, settings=wished, tell=bar.say, makes_archive=makes_archive)
 
 
 @dataclass(frozen=True, kw_only=True)

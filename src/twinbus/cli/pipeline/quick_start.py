@@ -32,8 +32,9 @@ def quick_start(as_json: AsJson = False) -> None:
     """Make reports on this machine start sooner.
 
     Writes an archive of Spark's classes, some 200 MB, to the cache folder of the user (XDG_CACHE_HOME, or ~/.cache).
-    From then on the JVM of each report, watch and drain takes its classes from there. Run it again when Java or PySpark
-    was updated; an archive that does not fit is not used. Deleting it is harmless.
+    From then on the JVM of each report, watch and drain takes its classes from there. The first report does the same
+    after it has ended; this command is for images, where nothing runs after a command. Run it again when Java or
+    PySpark was updated; an archive that does not fit is not used. Deleting it is harmless.
 
     \b
     Examples:
@@ -58,14 +59,15 @@ def quick_start(as_json: AsJson = False) -> None:
 
 
 def _make(file: Path) -> None:
-    from twinbus.spark.class_archive import options_to_make
+    from twinbus.spark.class_archive import has_space, keep_archive, options_to_make
+    from twinbus.spark.jvm import JAVA_OPTIONS
+    from twinbus.spark.session import QUICK_START
 
-    with tempfile.TemporaryDirectory(prefix="twinbus-quick-start-") as folder:
+    if has_space(file):
+        raise TwinbusError(f"Java can use no class archive below a folder with a space: {file}")
+    with tempfile.TemporaryDirectory(prefix="quick-start-", dir=file.parent) as folder:
         draft, ledger = Path(folder, "draft.jsa"), Path(folder, "ledger")
         _write_ledger(ledger)
-        from twinbus.spark.jvm import JAVA_OPTIONS
-        from twinbus.spark.session import QUICK_START
-
         options = f"{QUICK_START[JAVA_OPTIONS]} {options_to_make(draft)}"
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell"}
         command = [sys.executable, "-c", REPORT, "pipeline", "report", "--ledger", str(ledger)]
@@ -76,13 +78,7 @@ def _make(file: Path) -> None:
         if done.returncode != ExitCode.DONE or not draft.exists():
             errors = done.stderr.decode(errors="replace").strip().splitlines()
             raise TwinbusError(f"Java wrote no class archive: {errors[-1] if errors else 'it does not say why'}")
-        # Beside its place first: it may be on another disk.
-        fresh = file.with_name(f"{file.name}.new")
-        fresh.unlink(missing_ok=True)
-        with draft.open("rb") as source, fresh.open("xb") as target:
-            while block := source.read(1 << 20):
-                target.write(block)
-        fresh.replace(file)
+        keep_archive(draft, file)
 
 
 def _write_ledger(folder: Path) -> None:
