@@ -21,6 +21,7 @@ from object_store import s3, s3_environment  # noqa: F401  fixtures
 from steady_parsing import parse_again_if_disturbed
 
 from twinbus.control.local_register import RUN_VARIABLE
+from twinbus.spark.class_archive import NEVER_VARIABLE
 
 BOTH = ("threads", "tasks")
 """The clients, as tests call them."""
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
     config.stash[RUN] = run = tempfile.TemporaryDirectory(prefix="twinbus-run-")
     os.environ[RUN_VARIABLE] = run.name
+    os.environ[NEVER_VARIABLE] = "1"
     gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
         config.pluginmanager.register(Durations())

@@ -14,13 +14,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.class_archive import ArchiveDraft, begin_draft, options_to_use
+from twinbus.spark.class_archive import options_to_use
 from twinbus.spark.jvm import JAVA_OPTIONS, capture_stderr, find_reason, quiet_logging, start_jvm
 from twinbus.spark.user_settings import LOGGING, conf_folder, user_settings
 
@@ -58,7 +58,6 @@ SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-OPTIONS = {JAVA_OPTIONS, "spark.driver.defaultJavaOptions"}
 MEMORY, LOG_LEVEL = "spark.driver.memory", "spark.log.level"
 LOCAL_MEMORY = "2g"
 JOINED = {"spark.archives": ",", "spark.executorEnv.PYTHONPATH": ":"}
@@ -94,12 +93,10 @@ def ensure_session(
     *,
     settings: dict[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
-    makes_archive: Callable[[str], None] | None = None,
 ) -> SparkSession:
     """The session of this process; if there is none, a new one, after `tell` got a line about the wait.
 
     A new one has `settings`, and our own, where users have set nothing else; likewise the master, if `master` is None.
-    With `makes_archive` a JVM on this machine writes a class archive when it ends, if there is none: that gets a line.
     Raises `TwinbusError` with one line if PySpark or Java is missing, or Spark does not start.
     """
     url = remote_url(master)
@@ -113,7 +110,7 @@ def ensure_session(
         pass
     if tell is not None:
         tell("starting Spark, this takes some seconds")
-    return _start(master, settings or {}, makes_archive) if url is None else _connect(url)
+    return _start(master, settings or {}) if url is None else _connect(url)
 
 
 def remote_url(master: str | None) -> str | None:
@@ -203,7 +200,7 @@ def require_spark(otherwise: str = "", *, needs_java: bool = True) -> None:
         raise TwinbusError(f"{NO_JAVA}{more}")
 
 
-def _start(master: str | None, settings: dict[str, str], makes_archive: Callable[[str], None] | None) -> SparkSession:
+def _start(master: str | None, settings: dict[str, str]) -> SparkSession:
     folder = conf_folder()
     theirs = user_settings(folder)
     # Workers would otherwise take the first python3 in the path, which may not have pyarrow.
@@ -218,45 +215,28 @@ def _start(master: str | None, settings: dict[str, str], makes_archive: Callable
         try:
             if LOG_LEVEL in wished:
                 wished |= quiet_logging(Path(logs), settings)
-            draft = None
-            if not (archived := options_to_use()) and makes_archive is not None and _may_archive(master, theirs):
-                draft = begin_draft()
-            if archived := archived if draft is None else draft.options:
+            if archived := options_to_use():
                 wished[JAVA_OPTIONS] = f"{wished.get(JAVA_OPTIONS, '')} {archived}".strip()
-            with nullcontext() if draft is None else draft.lock:
-                is_new = _start_jvm(master, wished, theirs, draft)
-            if is_new and draft is not None and makes_archive is not None:
-                makes_archive(f"reports start sooner from now on: an archive of Spark's classes is made, {draft.file}")
+            _start_jvm(master, wished, theirs)
             return _session(master, wished, theirs)
         except Exception as error:  # py4j raises many types; users need one line
             words = f"{heard()}\n{error}"
             raise TwinbusError(f"Spark did not start: {find_reason(words)}") from error
 
 
-def _may_archive(master: str | None, theirs: dict[str, str]) -> bool:
-    """Whether Spark will be on this machine, and users have set no options of the JVM."""
-    return _is_local(master, theirs) and "PYSPARK_GATEWAY_PORT" not in os.environ and not theirs.keys() & OPTIONS
-
-
-def _is_local(master: str | None, theirs: dict[str, str]) -> bool:
-    return (master or theirs.get("spark.master", MASTER)).startswith("local")
-
-
-def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str], draft: ArchiveDraft | None) -> bool:
-    """Start a JVM unless one runs; whether it did. Settings that it needs at its start come before PYSPARK_SUBMIT_ARGS,
-    which win.
-    """
+def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> None:
+    """Start a JVM unless one runs. Settings that it needs at its start come before PYSPARK_SUBMIT_ARGS, which win."""
     from pyspark import SparkConf
 
     at_start = {"spark.master": MASTER}
-    if _is_local(master, theirs):
+    if (master or theirs.get("spark.master", MASTER)).startswith("local"):
         at_start[MEMORY] = LOCAL_MEMORY
     at_start |= {name: wished[name] for name in (JAVA_OPTIONS, MEMORY) if name in wished}
     conf = SparkConf(loadDefaults=False)
     for name, value in at_start.items():
         if name not in theirs:
             conf.set(name, value)
-    return start_jvm(conf, None if draft is None else draft.lock)
+    start_jvm(conf)
 
 
 def _session(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> SparkSession:

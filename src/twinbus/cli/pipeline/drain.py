@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from twinbus.cli.arguments.option_groups import ArgumentGroup, BacklogArguments,
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import note
 from twinbus.cli.pipeline.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
+from twinbus.cli.pipeline.quick_start import make_after_this_command
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon.syphon import SelectionArguments, SessionOrder, TtlMode
 from twinbus.errors import OptionsError, TwinbusError
@@ -115,17 +115,17 @@ class SparkArguments(ArgumentGroup):
             return False  # spark-submit knows, or a server
         return (self.master or user_settings(conf_folder()).get("spark.master", "local")).startswith("local")
 
-    def session(
-        self, settings: dict[str, str], bar: ProgressBar, makes_archive: Callable[[str], None] | None = None
-    ) -> SparkSession:
+    def session(self, settings: dict[str, str], bar: ProgressBar) -> SparkSession:
         from twinbus.spark.archive import settings_for
         from twinbus.spark.session import ensure_session
 
         if self.archive is not None:
             self._refuse_archive_on_connect()
         of_archive = {} if self.archive is None else settings_for(self.archive)
-        wished = settings | of_archive
-        return ensure_session(self.patient_master, settings=wished, tell=bar.say, makes_archive=makes_archive)
+        session = ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
+        if self.is_local:
+            make_after_this_command(bar.note)
+        return session
 
 
 @dataclass(frozen=True, kw_only=True)

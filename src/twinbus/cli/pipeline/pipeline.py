@@ -105,7 +105,7 @@ def report(
     check_writable("--lost-to", lost_to)
     asked = Asked(which.selection(datetime.now(UTC)), table.files(), counted.points())
     with _names_written_to(lost_to) as name:
-        found = findings(ledger, store, load_prices(prices), spark, horizon_min, name, asked=asked, makes_archive=True)
+        found = findings(ledger, store, load_prices(prices), spark, horizon_min, name, asked=asked)
     found = counted.add_runtime(found)
     if out is not None:
         write_page(out, found)
@@ -154,9 +154,7 @@ def findings(
     *,
     asked: Asked,
     bar: ProgressBar | None = None,
-    makes_archive: bool = False,
 ) -> Findings:
-    """With `makes_archive` this process is about to end: its JVM may write a class archive then."""
     with bar or ProgressBar("starting") as shown:
         arguments.check()
         known = _known_findings(ledger, store, prices, horizon_min, shown) if asked.is_plain else None
@@ -165,7 +163,7 @@ def findings(
                 for each in known.reconciliation.named:
                     name(each)
             return known
-        spark, compacted = compacted_ledger(ledger, store, arguments, shown, makes_archive=makes_archive)
+        spark, compacted = compacted_ledger(ledger, store, arguments, shown)
         from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import ChosenMessages, analyse
         from twinbus.spark.jobs.service_counts import compare_counts
@@ -207,13 +205,7 @@ def _known_findings(
 
 
 def compacted_ledger(
-    ledger: str,
-    store: str | None,
-    arguments: SparkArguments,
-    bar: ProgressBar,
-    *,
-    uses_balance: bool = True,
-    makes_archive: bool = False,
+    ledger: str, store: str | None, arguments: SparkArguments, bar: ProgressBar, *, uses_balance: bool = True
 ) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.compaction.compaction import compact_ledger
@@ -225,11 +217,9 @@ def compacted_ledger(
     settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
     settings = settings if arguments.master is None else {}
     if arguments.is_local:
-        # A JVM for a large ledger has little to gain, and much else to do.
-        noted = bar.note if makes_archive and settings else None
         with ThreadPoolExecutor(1) as beside:  # the ledger is read while Spark starts
             reading = beside.submit(compact_ledger, read_in_processes, ledger, store)
-            spark = arguments.session(settings, bar, noted)
+            spark = arguments.session(settings, bar)
             bar.say("reading what is new in the ledger")
             compacted = reading.result()
     else:

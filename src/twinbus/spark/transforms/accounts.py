@@ -135,7 +135,8 @@ def holder_number(process: str) -> int:
 
 
 def is_kind(*kinds: Kind) -> Column:
-    return F.col("kind").isin(*map(str, kinds))
+    names = ", ".join(f"'{kind}'" for kind in kinds)
+    return F.expr(f"kind in ({names})")  # as text: else a call of the JVM for each name
 
 
 def sums() -> Sums:
