@@ -151,6 +151,7 @@ def test_archives_of_others_go_when_no_jvm_has_used_them_for_long(archive: Path)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_after_the_first_report_an_archive_is_made_and_reports_say_the_same(tmp_path: Path) -> None:
     make_scenario(8, 300, misfortunes=1).write(tmp_path / "ledger")
 
