@@ -118,7 +118,8 @@ def test_where_no_archive_gets_complete_no_more_are_tried() -> None:
         (NEVER_VARIABLE, "1"),
         ("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=mine.jsa"),
         ("SPARK_SUBMIT_OPTS", "-Xshare:off"),
-        ("PYSPARK_SUBMIT_ARGS", "--driver-java-options -XX:ArchiveClassesAtExit=mine.jsa pyspark-shell"),
+        ("_JAVA_OPTIONS", "-XX:ArchiveClassesAtExit=mine.jsa"),
+        ("PYSPARK_SUBMIT_ARGS", "--driver-java-options -Dmine=1 pyspark-shell"),
     ],
 )
 def test_no_archive_is_made_against_the_will_of_the_user(

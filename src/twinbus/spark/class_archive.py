@@ -20,7 +20,8 @@ from typing import TextIO
 
 from twinbus.errors import StoreError
 from twinbus.own_files import check_folder, make_own_folder, open_lock, try_lock
-from twinbus.spark.user_settings import conf_folder, spark_home
+from twinbus.spark.jvm import JAVA_OPTIONS
+from twinbus.spark.user_settings import conf_folder, spark_home, user_settings
 
 NEVER_VARIABLE = "TWINBUS_NO_CLASS_ARCHIVE"
 """If it is set, an archive is made by `twinbus pipeline quick-start` only; one that is there is used."""
@@ -32,7 +33,7 @@ ATTEMPTS_MAX = 3
 """Where everything is killed with the command, e.g. in a container that ends with it, no archive gets complete."""
 UNUSED_S = 30 * 86_400
 """How long an archive stays that another Java or PySpark made: both may be in use."""
-JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 ARCHIVE_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
@@ -78,8 +79,10 @@ def may_be_made() -> bool:
         return not (
             file.exists()
             or has_space(file)
+            or not os.access(nearest, os.W_OK)
             or shutil.disk_usage(nearest).free < FREE_BYTES_MIN
             or (lock.exists() and lock.stat().st_size >= ATTEMPTS_MAX)
+            or JAVA_OPTIONS in user_settings(conf_folder())  # ours, which name the archive, do not count then
             or not _can_make_archives()
         )
     except (OSError, StoreError):
