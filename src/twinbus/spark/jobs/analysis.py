@@ -176,7 +176,7 @@ def _reconcile(
 
 
 def _watched(frames: BalanceFrames, evidence: Evidence) -> DataFrame:
-    watched = without_removed(frames.watched, frames.removals) if frames.balance.removed else frames.watched
+    watched = without_removed(frames.watched, frames.removals)
     if not evidence.secondary.is_kept:
         return watched
     steps = steps_of_files(frames.spark, frames.compacted.store, frames.compacted.manifest.files)

@@ -135,8 +135,7 @@ def holder_number(process: str) -> int:
 
 
 def is_kind(*kinds: Kind) -> Column:
-    names = ", ".join(f"'{kind}'" for kind in kinds)
-    return F.expr(f"kind in ({names})")  # as text: else a call of the JVM for each name
+    return F.col("kind").isin(*map(str, kinds))
 
 
 def sums() -> Sums:
