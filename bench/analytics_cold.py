@@ -3,7 +3,8 @@
     python -m bench.analytics_cold [--events N ...] [--keep]
 
 For each size: from nothing, with nothing new, after 1 % more, with nothing new once more; and DuckDB with three of the
-questions on the same Parquet files, in a process of its own. Beside the clock: the CPU time of all processes of the
+questions on the same Parquet files, in a process of its own. The reports twice: without a class archive, and with the
+one that every report after the first has. Beside the clock: the CPU time of all processes of the
 report, the JVM included, which other work on the machine disturbs less.
 """
 
@@ -17,14 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.analytics_ledger import LedgerWriter
 from bench.results import Must, Row, drawn, keep
+from twinbus.spark.class_archive import NEVER_VARIABLE
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "bench"
+TWINBUS = (sys.executable, "-m", "twinbus", "pipeline")
 SIZES = (20, 100_000, 1_000_000)
 BECOME_PARENT_OF_ORPHANS = 36
 """PR_SET_CHILD_SUBREAPER: a JVM ends after the process that started it, and its time counts too."""
@@ -52,10 +56,11 @@ class Waited(NamedTuple):
     said: bytes
 
 
-def wait_for(command: list[str]) -> Waited:
-    """Run a command to its end, and that of everything it started."""
+def wait_for(command: list[str], cache: Path) -> Waited:
+    """Run a command to its end, and that of everything it started, with the class archive that is in a cache folder."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), NEVER_VARIABLE: "1"}
     before, began = _cpu_s(), time.perf_counter()
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, env=environment)
     clock_s = time.perf_counter() - began
     if process.returncode not in CERTAIN_OR_NOT:
         raise SystemExit(f"bench: {' '.join(command)} ended with {process.returncode}: {process.stderr.decode()}")
@@ -71,29 +76,38 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure_cold(events: int) -> list[Row]:
-    """The rows of one size."""
+def measure_cold(sizes: Sequence[int]) -> list[Row]:
+    """The rows of all sizes."""
     ctypes.CDLL(None).prctl(BECOME_PARENT_OF_ORPHANS, 1, 0, 0, 0)
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="cold-", dir=BUILD) as folder:
-        ledger = Path(folder) / "ledger"
+        archived = Path(folder, "cache")
+        made = _row("making a class archive", wait_for([*TWINBUS, "quick-start"], archived))
+        return [made, *(row for events in sizes for row in _measure(events, Path(folder), archived))]
+
+
+def _measure(events: int, folder: Path, archived: Path) -> list[Row]:
+    """The rows of one size. `folder` is for what it writes, `archived` a cache folder with a class archive."""
+    rows: list[Row] = []
+    for kind, cache in (("cold", folder / "no-cache"), ("cold, with class archive", archived)):
+        ledger = folder / f"{events}-{cache.name}"
         written = LedgerWriter(ledger)
         written.write(events)
-        command = [sys.executable, "-m", "twinbus", "pipeline", "report", "--ledger", str(ledger), "--json"]
-        first, same = wait_for(command), wait_for(command)
+        command = [*TWINBUS, "report", "--ledger", str(ledger), "--json"]
+        first, same = wait_for(command, cache), wait_for(command, cache)
         written.write(max(1, events // 100))
-        more, same_again = wait_for(command), wait_for(command)
+        more, same_again = wait_for(command, cache), wait_for(command, cache)
         if first.said != same.said or more.said != same_again.said:
             raise SystemExit("bench: with nothing new, a report says something else")
-        duck = wait_for([sys.executable, "-c", ASK_DUCKDB, str(ledger)])
-    label = f"{events:,} events, cold"
-    limit = FROM_NOTHING_S.get(events)
-    return [
-        _row(f"{label}: report from nothing", first, None if limit is None else Must("<=", limit)),
-        _row(f"{label}: report with nothing new", min(same, same_again), Must("<=", NOTHING_NEW_S)),
-        _row(f"{label}: report after 1 % more", more),
-        _row(f"{label}: three questions, DuckDB on the same Parquet", duck),
-    ]
+        label = f"{events:,} events, {kind}"
+        limit = FROM_NOTHING_S.get(events) if cache == archived else None
+        rows += [
+            _row(f"{label}: report from nothing", first, None if limit is None else Must("<=", limit)),
+            _row(f"{label}: report with nothing new", min(same, same_again), Must("<=", NOTHING_NEW_S)),
+            _row(f"{label}: report after 1 % more", more),
+        ]
+    duck = wait_for([sys.executable, "-c", ASK_DUCKDB, str(ledger)], archived)
+    return [*rows, _row(f"{events:,} events, cold: three questions, DuckDB on the same Parquet", duck)]
 
 
 def _row(name: str, waited: Waited, must: Must | None = None) -> Row:
@@ -106,7 +120,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, nargs="+", default=SIZES, metavar="N", help="sizes, the smallest first")
     parser.add_argument("--keep", action="store_true", help="keep the rows with the results of the bench")
     chosen = parser.parse_args()
-    table = [row for events in chosen.events for row in measure_cold(events)]
+    table = measure_cold(chosen.events)
     print(drawn("report", table))
     if chosen.keep:
         keep(table, {"at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), "bench": "analytics-cold"})

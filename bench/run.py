@@ -239,8 +239,7 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
     if part == "fanout":
         return measure_fanout(folder, BUILD, cores, rounds=size.looks, copies=size.copies, alone=alone)
     if part == "analytics":
-        cold = [row for events in COLD for row in measure_cold(events)]
-        return cold + measure_analytics(size.ledger_events)
+        return measure_cold(COLD) + measure_analytics(size.ledger_events)
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
 

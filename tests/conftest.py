@@ -23,6 +23,7 @@ from steady_parsing import parse_again_if_disturbed
 
 from twinbus import testing
 from twinbus.control.local_register import RUN_VARIABLE
+from twinbus.spark.class_archive import NEVER_VARIABLE
 
 BOTH = ("threads", "tasks")
 """The clients, as tests call them."""
@@ -82,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[RUN_VARIABLE] = run.name
     if os.environ.get("TWINBUS_SEEDS") != "all":  # else each namespace reads 300 certificates of others
         testing._trusted_by_default = list
+    os.environ[NEVER_VARIABLE] = "1"
     gc.disable()  # nothing that is read while tests are collected is garbage
     if config.option.cpu:
         config.pluginmanager.register(Durations())

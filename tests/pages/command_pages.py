@@ -78,6 +78,8 @@ VARIABLES = {
     "TWINBUS_KEY": "the access key of the namespaces that `twinbus serve` serves, or of a proxy",
     "TWINBUS_RUN": "where running proxies and spools are registered, for `twinbus status`; else in "
     "`XDG_RUNTIME_DIR`, or among temporary files",
+    "TWINBUS_NO_CLASS_ARCHIVE": "if set, `twinbus pipeline report` makes no archive of Spark's classes, with "
+    "which later reports start sooner",
     "TWINBUS_TRACEBACK": "if set, an unexpected error shows where it happened",
 }
 ERRORS_TEXT = """

@@ -1,30 +1,48 @@
 """A class archive: the classes of Spark as the JVM has them after loading, so the next JVM starts sooner.
 
-`twinbus pipeline quick-start` makes it, once for a machine, its Java and its PySpark. A JVM that it does not fit, e.g.
-since Java was updated, ignores it.
+There is one for a machine, its Java and its PySpark. `twinbus pipeline quick-start` makes it, and so does the first
+command that starts a JVM on this machine: in a process of its own, after its end. Not in its own JVM: one that is to
+write an archive takes twice as long to load classes. A JVM that the archive does not fit, e.g. since Java was updated,
+ignores it.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from typing import TextIO
 
 from twinbus.errors import StoreError
-from twinbus.own_files import check_folder
+from twinbus.own_files import check_folder, make_own_folder, open_lock, try_lock
+from twinbus.spark.jvm import JAVA_OPTIONS
+from twinbus.spark.user_settings import conf_folder, spark_home, user_settings
 
+NEVER_VARIABLE = "TWINBUS_NO_CLASS_ARCHIVE"
+"""If it is set, an archive is made by `twinbus pipeline quick-start` only; one that is there is used."""
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Else a JVM that cannot use the archive says so on its standard output, where the result of a command is."""
 DIGEST_LENGTH = 16
+FREE_BYTES_MIN = 1 << 30
+ATTEMPTS_MAX = 3
+"""Where everything is killed with the command, e.g. in a container that ends with it, no archive gets complete."""
+UNUSED_S = 30 * 86_400
+"""How long an archive stays that another Java or PySpark made: both may be in use."""
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+ARCHIVE_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
 def archive_file() -> Path:
     """Where the archive for this Java and this PySpark is kept. Raises `OSError` if there is no Java."""
-    java = _java().resolve(strict=True)
+    java = _java()
     facts = java.stat()
-    of = (java, facts.st_size, facts.st_mtime_ns, version("pyspark"))
+    class_path = (str(conf_folder()), str(spark_home()))
+    of = (str(java), facts.st_size, facts.st_mtime_ns, version("pyspark"), class_path)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "twinbus" / f"spark-{sha256(repr(of).encode()).hexdigest()[:DIGEST_LENGTH]}.jsa"
 
@@ -33,24 +51,97 @@ def options_to_use() -> str:
     """Java options with which a JVM starts from the archive; none without one, or if others may have made it."""
     try:
         file = archive_file()
-        if not file.is_file() or _has_space(file):
+        if not file.is_file() or has_space(file):
             return ""
         check_folder(file.parent, must_be_ours=True)
     except (OSError, StoreError):
         return ""
+    with suppress(OSError):
+        os.utime(file)  # it is in use
     return f"-XX:SharedArchiveFile={file} {QUIET}"
 
 
-def options_to_make(file: Path) -> str:
+def options_to_make(draft: Path) -> str:
     """Java options with which a JVM writes the archive when it ends."""
-    return f"-XX:ArchiveClassesAtExit={file} {QUIET}"
+    return f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
+
+
+def may_be_made() -> bool:
+    """Whether there is no archive, and one may be made without being asked for."""
+    given = " ".join(os.environ.get(name, "") for name in JAVA_VARIABLES)
+    if os.environ.get(NEVER_VARIABLE) or any(option in given for option in ARCHIVE_OPTIONS):
+        return False
+    try:
+        file = archive_file()
+        folder, lock = file.parent, _lock_of(file)
+        nearest = next(each for each in (folder, *folder.parents) if each.exists())
+        check_folder(nearest, must_be_ours=True)
+        return not (
+            file.exists()
+            or has_space(file)
+            or not os.access(nearest, os.W_OK)
+            or shutil.disk_usage(nearest).free < FREE_BYTES_MIN
+            or (lock.exists() and lock.stat().st_size >= ATTEMPTS_MAX)
+            or JAVA_OPTIONS in user_settings(conf_folder())  # ours, which name the archive, do not count then
+            or not _can_make_archives()
+        )
+    except (OSError, StoreError):
+        return False
+
+
+@contextmanager
+def maker_lock(file: Path) -> Iterator[TextIO | None]:
+    """Makes its folder, and lets one process at a time make an archive: None if another one does. Raises `OSError`."""
+    make_own_folder(file.parent)
+    with open_lock(_lock_of(file)) as lock:
+        yield lock if try_lock(lock.fileno()) else None
+
+
+def count_attempt(lock: TextIO) -> None:
+    """As a letter in the file that is locked; `may_be_made` looks at its size."""
+    os.pwrite(lock.fileno(), b"x", os.fstat(lock.fileno()).st_size)
+
+
+def keep_archive(draft: Path, file: Path) -> None:
+    """Put a complete draft into its place; JVMs that have another one open keep that. Raises `OSError`."""
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())
+    draft.replace(file)
+    _remove_unused(file)
+
+
+def has_space(file: Path) -> bool:
+    """Spark splits Java options at spaces."""
+    return any(letter.isspace() for letter in str(file))
+
+
+def _remove_unused(file: Path) -> None:
+    """Archives that no JVM was started from for long, and what was left by makers that were killed."""
+    before_s = time.time() - UNUSED_S
+    for each in file.parent.glob("spark-*"):
+        with suppress(OSError):
+            if each.stem == file.stem or each.stat().st_mtime >= before_s:
+                continue
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
+
+def _lock_of(file: Path) -> Path:
+    return file.with_suffix(".lock")
 
 
 def _java() -> Path:
     home = os.environ.get("JAVA_HOME")
-    return Path(home, "bin", "java") if home else Path(shutil.which("java") or "/nowhere/java")
+    found = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/nowhere/java")
+    return found.resolve(strict=True)
 
 
-def _has_space(file: Path) -> bool:
-    """Spark splits Java options at spaces."""
-    return any(letter.isspace() for letter in str(file))
+def _can_make_archives() -> bool:
+    """Whether this Java has the archive of its own classes that every other one is made upon, and Spark has no folder
+    with settings: Java makes no archive if a folder in its class path has files.
+    """
+    settings = conf_folder()
+    has_settings = settings.is_dir() and any(settings.iterdir())
+    return (_java().parents[1] / "lib" / "server" / "classes.jsa").is_file() and not has_settings

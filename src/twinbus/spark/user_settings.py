@@ -33,11 +33,14 @@ _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=(.*)$", re.MULTILINE)
 
 def conf_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where Spark looks for its files."""
-    if environment.get("SPARK_CONF_DIR"):
-        return Path(environment["SPARK_CONF_DIR"])
+    return Path(environment["SPARK_CONF_DIR"]) if environment.get("SPARK_CONF_DIR") else spark_home() / "conf"
+
+
+def spark_home() -> Path:
+    """Where Spark is."""
     from pyspark.find_spark_home import _find_spark_home
 
-    return Path(_find_spark_home()) / "conf"
+    return Path(_find_spark_home())
 
 
 def user_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

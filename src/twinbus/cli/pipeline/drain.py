@@ -19,6 +19,7 @@ from twinbus.cli.arguments.option_groups import ArgumentGroup, BacklogArguments,
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import note
 from twinbus.cli.pipeline.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, raise_terminated
+from twinbus.cli.pipeline.quick_start import make_after_this_command
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.cli.syphon.syphon import SelectionArguments, SessionOrder, TtlMode
 from twinbus.errors import OptionsError, TwinbusError
@@ -127,7 +128,10 @@ class SparkArguments(ArgumentGroup):
         if self.archive is not None:
             self._refuse_archive_on_connect()
         of_archive = {} if self.archive is None else settings_for(self.archive)
-        return ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
+        session = ensure_session(self.patient_master, settings=settings | of_archive, tell=bar.say)
+        if self.is_local:
+            make_after_this_command(bar.note)
+        return session
 
 
 @dataclass(frozen=True, kw_only=True)

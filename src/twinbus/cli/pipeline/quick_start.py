@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from twinbus.cli.arguments.common_options import AsJson
@@ -13,10 +16,11 @@ from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.output import json_text, say
 from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import StoreError, TwinbusError
-from twinbus.own_files import make_own_folder
 from twinbus.units import megabytes
 
 MAKING_S = 300
+NICENESS = 19
+MAKER = f"from {__name__} import make_unasked; make_unasked()"
 REPORT = """
 from twinbus.cli.main import main
 from twinbus.spark.jvm import end_jvm
@@ -32,22 +36,25 @@ def quick_start(as_json: AsJson = False) -> None:
     """Make reports on this machine start sooner.
 
     Writes an archive of Spark's classes, some 200 MB, to the cache folder of the user (XDG_CACHE_HOME, or ~/.cache).
-    From then on the JVM of each report, watch and drain takes its classes from there. Run it again when Java or PySpark
-    was updated; an archive that does not fit is not used. Deleting it is harmless.
+    From then on the JVM of each report, watch and drain takes its classes from there. The first such command makes
+    the archive, too, after its end; this one is for images, where nothing goes on then. Run it again when Java or
+    PySpark was updated; an archive that does not fit is not used. Deleting it is harmless.
 
     \b
     Examples:
       twinbus pipeline quick-start
     """
-    from twinbus.spark.class_archive import archive_file
+    from twinbus.spark.class_archive import archive_file, maker_lock
     from twinbus.spark.session import require_spark
 
     require_spark()
     with ProgressBar("making a small report"):
         try:
             file = archive_file()
-            make_own_folder(file.parent)
-            _make(file)
+            with maker_lock(file) as lock:
+                if lock is None:
+                    raise TwinbusError(f"another process makes {file} at this moment")
+                _make(file)
             size = file.stat().st_size
         except OSError as error:
             raise StoreError(f"no class archive can be written: {error}") from error
@@ -57,18 +64,65 @@ def quick_start(as_json: AsJson = False) -> None:
         say(f"{file}: {megabytes(size, 0)} MB; the next report starts sooner")
 
 
-def _make(file: Path) -> None:
-    from twinbus.spark.class_archive import options_to_make
+def make_after_this_command(note: Callable[[str], None]) -> None:
+    """Make a class archive, if there is none, in a process that begins when this one ends; `note` gets a line then."""
+    from twinbus.spark.class_archive import archive_file, may_be_made
 
-    with tempfile.TemporaryDirectory(prefix="twinbus-quick-start-") as folder:
+    if may_be_made():
+        note(f"the next Spark starts sooner: after this command, an archive of its classes is made ({archive_file()})")
+        atexit.unregister(_start_maker)
+        atexit.register(_start_maker)
+
+
+def _start_maker() -> None:
+    """It has a session of its own and no output: nothing that ends with this command ends it, and nobody waits."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):
+        subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-P", "-c", MAKER],
+            env=environment,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+        )
+
+
+def make_unasked() -> None:
+    """Make the class archive with what time others leave, unless it is there or another process makes it."""
+    from twinbus.spark.class_archive import archive_file, count_attempt, maker_lock, may_be_made
+
+    os.nice(NICENESS)
+    with maker_lock(file := archive_file()) as lock:
+        if lock is not None and may_be_made():
+            count_attempt(lock)
+            _make(file)
+
+
+def _make(file: Path) -> None:
+    from twinbus.spark.class_archive import has_space, keep_archive, options_to_make
+    from twinbus.spark.jvm import JAVA_OPTIONS
+    from twinbus.spark.session import QUICK_START
+
+    if has_space(file):
+        raise TwinbusError(f"Java can use no class archive below a folder with a space: {file}")
+    with tempfile.TemporaryDirectory(prefix="spark-quick-start-", dir=file.parent) as folder:
         draft, ledger = Path(folder, "draft.jsa"), Path(folder, "ledger")
         _write_ledger(ledger)
-        from twinbus.spark.jvm import JAVA_OPTIONS
-        from twinbus.spark.session import QUICK_START
-
         options = f"{QUICK_START[JAVA_OPTIONS]} {options_to_make(draft)}"
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell"}
-        command = [sys.executable, "-c", REPORT, "pipeline", "report", "--ledger", str(ledger)]
+        command = [
+            sys.executable,
+            "-c",
+            REPORT,
+            "pipeline",
+            "report",
+            "--ledger",
+            str(ledger),
+            "--master",
+            "local[2,4]",
+        ]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, timeout=MAKING_S, check=False)  # noqa: S603 - our own command
         except subprocess.TimeoutExpired:
@@ -76,13 +130,7 @@ def _make(file: Path) -> None:
         if done.returncode != ExitCode.DONE or not draft.exists():
             errors = done.stderr.decode(errors="replace").strip().splitlines()
             raise TwinbusError(f"Java wrote no class archive: {errors[-1] if errors else 'it does not say why'}")
-        # Beside its place first: it may be on another disk.
-        fresh = file.with_name(f"{file.name}.new")
-        fresh.unlink(missing_ok=True)
-        with draft.open("rb") as source, fresh.open("xb") as target:
-            while block := source.read(1 << 20):
-                target.write(block)
-        fresh.replace(file)
+        keep_archive(draft, file)
 
 
 def _write_ledger(folder: Path) -> None:
