@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
@@ -99,6 +100,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker("long")
     marks = OWN_TARGETS.keys() - config.option.markexpr.split()
     left_out = {item for item in items if not marks.isdisjoint(each.name for each in item.iter_markers())}
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not _uses_spark_session(item.path):
+            raise pytest.UsageError(f"{item.path} would start one more JVM: _uses_spark_session does not know it")
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -107,8 +111,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the process ends: looking at it again then took longer than many tests."""
+    """What was collected stays until the process ends: pytest would look at it ten times before."""
     gc.freeze()
+    atexit.register(gc.unfreeze)
     gc.enable()
 
 
