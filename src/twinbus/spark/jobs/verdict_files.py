@@ -39,9 +39,10 @@ class VerdictFiles(NamedTuple):
         before = self.check()
         folder = open_folder(self.url)
         there = spark_files(table.sparkSession, folder)
-        there.forget(there.write(table, ""))
+        written = there.write(table, "", before)
+        there.forget(written)
         gone = [name for name in before if not name.startswith((LOG, "_SUCCESS"))]
-        now = {each.name: each for each in folder.files() if each.name.endswith(".parquet") and each.name not in gone}
-        counted = {name: DeltaFile(each.bytes, each.modified_ms) for name, each in now.items()}
+        facts = {each.name: each for each in folder.files()}
+        counted = {name: DeltaFile(facts[name].bytes, facts[name].modified_ms) for name in written}
         publish(folder, "verdicts", table.schema.json(), counted)
         folder.delete(gone)
