@@ -26,7 +26,9 @@ class VerdictFiles(NamedTuple):
         """The files of an earlier table. Raises `OptionsError` if the folder has some and must not be replaced, or has
         other files: nothing that a report did not write is deleted.
         """
-        names = [each.name for each in open_folder(self.url).files()]
+        folder = open_folder(self.url)
+        folder.check_replaces()
+        names = [each.name for each in folder.files()]
         if names and not self.overwrite:
             raise OptionsError(f"--verdicts {self.url} is not empty: --overwrite replaces the table in it")
         others = [name for name in names if _WRITTEN_BY_REPORTS.fullmatch(name) is None]
