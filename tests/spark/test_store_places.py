@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from object_store import new_place, s3, s3_environment  # noqa: F401  fixtures
 from scripted_ledger import make_scenario
 
 from twinbus.cli.main import run
+from twinbus.errors import StoreError
 from twinbus.ledger.upkeep.expected import EXPECTED_FILE
+from twinbus.spark.jobs.spark_files import DirectFiles, path_for_spark
+from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.storage import open_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOST, UNKNOWN = 4, 3
 
@@ -86,3 +93,35 @@ def test_where_everything_is_at_a_url_a_writer_that_is_absent_makes_the_answer_u
     assert code == UNKNOWN
     assert found["reconciliation"]["verdict"].startswith("unknown: records are missing")
     assert [each["program"] for each in found["coverage"]["unknown"]] == ["shop on till-7"]
+
+
+@pytest.fixture
+def other_default_file_system(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """As where Hadoop is set up: a path without a scheme is not one of this machine."""
+    there = tmp_path / "elsewhere"
+    there.mkdir()
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    settings.set("fs.viewfs.mounttable.x.link./tmp", there.as_uri())
+    settings.set("fs.defaultFS", "viewfs://x/")
+    yield there
+    settings.set("fs.defaultFS", "file:///")
+    settings.unset("fs.viewfs.mounttable.x.link./tmp")
+
+
+def test_local_paths_are_of_this_machine_where_hadoop_has_another_default(
+    tmp_path: Path, commands: Commands, other_default_file_system: Path
+) -> None:
+    verdicts = tmp_path / "[verdicts]"
+    assert commands.report("--ledger", written(tmp_path), "--verdicts", str(verdicts))[0] == LOST
+    assert any(rows_in(open_folder(verdicts), files_in(str(verdicts), ".parquet")).values())
+    assert not list(other_default_file_system.rglob("*"))
+
+
+def test_rows_that_spark_wrote_to_another_machine_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    here, rows = tmp_path / "here", spark.range(10)
+    assert len(DirectFiles(open_folder(here), path_for_spark(here), may_be_elsewhere=True).write(rows, "")) > 0
+    for count in (0, 1):  # none of the rows is here, or only those of some executors
+        missing = DirectFiles(open_folder(here), path_for_spark(tmp_path / "there"), may_be_elsewhere=count == 1)
+        before = [each.name for each in open_folder(here).files()][count:]
+        with pytest.raises(StoreError, match="executors write to a place that this process does not see"):
+            missing.write(rows, "", before)

@@ -50,6 +50,10 @@ class Folder(Protocol):
         """Raise `OptionsError` if a package that reaches it is missing."""
         ...
 
+    def check_replaces(self) -> None:
+        """Raise `OptionsError` if `put` and `lock` would, because no file there can be replaced in one step."""
+        ...
+
     def path(self) -> Path:
         """The path of a local folder. Raises `StoreError` for others."""
 

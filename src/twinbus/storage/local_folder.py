@@ -37,6 +37,9 @@ class LocalFolder:
     def check_packages(self) -> None:
         pass
 
+    def check_replaces(self) -> None:
+        pass
+
     def path(self) -> Path:
         return self.folder
 

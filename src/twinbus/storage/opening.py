@@ -13,6 +13,8 @@ from twinbus.storage.url_folder import KINDS, UrlFolder
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SECRETS = re.compile(r"^[^:]+://[^/]*:[^/]*@|[?#]")
+HOST_BY_DEFAULT = ("hdfs",)
+"""Without a host they are where the settings of the machine say."""
 
 
 def is_url(location: Location) -> bool:
@@ -27,23 +29,33 @@ def open_folder(location: Location) -> Folder:
     AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. Raises `OptionsError` for a URL that cannot be used, or if the package is
     missing.
     """
+    if location == "":
+        raise OptionsError("an empty text is not a place: give a path or a URL")
     scheme = _SCHEME.match(location) if isinstance(location, str) else None
     if scheme is None:
         return LocalFolder(Path(location))
-    url, name = str(location), scheme[1].lower()
+    name = scheme[1].lower()  # other packages know it in small letters only
+    url = f"{name}{str(location)[len(name) :]}"
     if name == "file":
         return LocalFolder(_path_of(url))
     if name not in KINDS:
-        raise OptionsError(
-            f"{url.partition('://')[0]}:// is not a place that ledgers can be kept in: "
-            f"give a path, or a URL with {', '.join(KINDS)} or file"
-        )
+        instead = f"give a path, or a URL with {', '.join(KINDS)} or file"
+        if name == "dbfs":
+            instead = f"give the path where Databricks mounts it, e.g. {_mounted(url)}"
+        raise OptionsError(f"{name}:// is not a place that ledgers can be kept in: {instead}")
     if _SECRETS.search(url):
         raise OptionsError(
             f"a {name}:// URL must not have a password or a query in it, where others could read them: credentials "
             "come from the environment"
         )
+    if not urlsplit(url).netloc and name not in HOST_BY_DEFAULT:
+        raise OptionsError(f"{url!r} does not say which bucket, container or host: write {name}://NAME/path")
     return UrlFolder(url.rstrip("/"))
+
+
+def _mounted(url: str) -> str:
+    path = urlsplit(url).path
+    return path if path.startswith("/Volumes/") else f"/dbfs{path}"
 
 
 def _path_of(url: str) -> Path:

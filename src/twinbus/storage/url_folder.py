@@ -29,6 +29,8 @@ class _Kind(NamedTuple):
     """Which extra of twinbus has the package that reaches it."""
     by_rename: bool = False
     """A file can be seen while it is written, so it is written under another name first. An object appears whole."""
+    replaces: bool = True
+    """A file can be replaced in one step. The client of HDFS has only a rename that refuses to."""
 
 
 KINDS = {
@@ -38,7 +40,7 @@ KINDS = {
     "abfs": _Kind("azure-storage"),
     "az": _Kind("azure-storage"),
     "gs": _Kind("gcs"),
-    "hdfs": _Kind("spark", by_rename=True),
+    "hdfs": _Kind("spark", by_rename=True, replaces=False),
     "webhdfs": _Kind("webhdfs", by_rename=True),
     "memory": _Kind("s3"),
 }
@@ -75,6 +77,13 @@ class UrlFolder:
         except (ImportError, ValueError) as error:  # fsspec knows some schemes only with their package
             package = getattr(error.__cause__ or error, "name", None) or "that reaches it"
             raise OptionsError(f"{scheme}:// needs the package {package}: pip install 'twinbus[{extra}]'") from error
+
+    def check_replaces(self) -> None:
+        if not self._kind.replaces:
+            raise OptionsError(
+                f"{self.url}: a file at {self.url.partition('://')[0]}:// cannot be replaced in one step, and after a "
+                "crash there would be none: it can be shipped to and read from, all else needs webhdfs://host:port/path"
+            )
 
     def _fs(self) -> tuple[Any, str]:
         """The file system, which fsspec keeps, and the path of this folder in it."""
@@ -123,6 +132,7 @@ class UrlFolder:
     # --- writing ---
 
     def put(self, name: str, data: bytes, *, private: bool = False) -> None:
+        self.check_replaces()
         fs, path = self._at(name)
         with _store_errors(self.where(name), "cannot be written"), self._whole(fs, path) as target:
             fs.pipe_file(target, data)
@@ -187,6 +197,7 @@ class UrlFolder:
             fs.rm_file(path)
 
     def lock(self, name: str) -> AbstractContextManager[Lease]:
+        self.check_replaces()  # its holder rewrites it, and what it guards is replaced
         return hold_lease(self, name)
 
     def arrow_filesystem(self) -> tuple[Any, str]:
@@ -257,7 +268,7 @@ def _replace(fs: Any, draft: str, path: str) -> None:
         answer.raise_for_status()
         return
     with suppress(FileNotFoundError):
-        fs.rm_file(path)
+        fs.rm_file(path)  # of copies only: what is gone after a crash is copied again
     fs.mv(draft, path)
 
 

@@ -178,6 +178,39 @@ def test_segments_at_a_url_are_pruned_and_noted(tmp_path: Path, place: str) -> N
     assert "no report had read them" in verify(place).processes[0].missing[0].reason
 
 
+def test_what_was_pruned_there_is_not_brought_back(tmp_path: Path, place: str) -> None:
+    ledger = tmp_path / "ledger"
+    write(ledger)
+    write(ledger, program="syphon")
+    torn = find_segments(ledger)[-2].path
+    torn.write_bytes(torn.read_bytes()[:-4])
+    torn.rename(torn.with_name("copied.jsonl"))
+    count = len(find_segments(ledger))
+    assert len(Shipper(ledger, place).run().shipped) == count
+    assert run("prune", place, "--keep", "0", "--yes", "--unread")[0] == 0
+    write(ledger, program="new")
+    new = len(find_segments(ledger)) - count
+    code, text = run("ship", str(ledger), "--to", place, "--json")
+    said = json.loads(text)
+    assert (code, len(said["shipped"]), len(said["pruned"]), said["failed"]) == (0, new, count, [])
+    assert f"{new} were there already, {count} were pruned there" in run("ship", str(ledger), "--to", place)[1]
+    assert len(find_segments(place)) == new
+    assert Shipper(ledger, place).run(delete=True).deleted, "what has copies"
+    assert len(find_segments(ledger)) == count, "what was pruned there may be all there is"
+
+
+def test_a_segment_of_which_only_the_beginning_was_pruned_there_is_shipped(tmp_path: Path, place: str) -> None:
+    ledger = tmp_path / "ledger"
+    write(ledger, segment_bytes=1 << 20)
+    [segment] = find_segments(ledger)
+    whole = segment.path.read_bytes()
+    segment.path.write_bytes(b"".join(whole.splitlines(keepends=True)[:5]))
+    Shipper(ledger, place).run()
+    assert run("prune", place, "--keep", "0", "--yes", "--unread")[0] == 0
+    segment.path.write_bytes(whole)
+    assert len(Shipper(ledger, place).run().shipped) == 1
+
+
 def test_the_command_ships_and_says_so(tmp_path: Path) -> None:
     write(tmp_path / "ledger")
     url = new_place("s3", tmp_path)

@@ -17,6 +17,7 @@ from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, verify
 from twinbus.ledger.options import SHIP_VARIABLE
 from twinbus.ledger.reading.segment_files import find_segments
+from twinbus.ledger.upkeep.pruning import Candidate, prune
 from twinbus.storage.url_folder import UrlFolder
 
 SEGMENT_BYTES = 1024
@@ -61,6 +62,18 @@ def test_what_a_process_has_left_is_shipped_by_the_next_one(tmp_path: Path) -> N
     assert {each.process for each in found.processes} == {earlier.process, ledger.process}
     assert found.is_complete
     assert ledger.health().shipped == 1, "its own"
+
+
+def test_a_process_does_not_bring_back_what_was_pruned_there(tmp_path: Path) -> None:
+    place = "memory://pruned"
+    options = LedgerOptions(directory=tmp_path, ship_to=place, segment_bytes_max=SEGMENT_BYTES)
+    with Ledger(options) as earlier:
+        record_much(earlier)
+    shipped = [Candidate(each, is_read=False) for each in find_segments(place)]
+    prune(place, shipped, now_ms=1, on_pruned=lambda _: None)
+    with Ledger(options) as ledger:
+        ledger.record(Event(Kind.PING))
+    assert {each.process for each in find_segments(place)} == {ledger.process}
 
 
 def test_closing_waits_for_a_place_that_does_not_answer_no_longer_than_it_may(

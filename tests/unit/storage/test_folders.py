@@ -11,11 +11,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fsspec
 import pytest
 from object_store import PLACES, new_place
 
 from twinbus.errors import OptionsError, StoreError, StoreInUse
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+from twinbus.spark.jobs.verdict_files import VerdictFiles
 from twinbus.storage import Folder, lease, open_folder
+from twinbus.storage.url_folder import UrlFolder
 
 pytestmark = pytest.mark.usefixtures("s3")
 
@@ -203,6 +207,12 @@ def test_a_path_and_its_url_are_the_same_folder(tmp_path: Path) -> None:
     [
         ("ftp://host/x", "ftp:// is not a place"),
         ("file://otherhost/x", "not a folder of this machine"),
+        ("dbfs:/Volumes/main/shop/x", "dbfs:// is not a place .* e.g. /Volumes/main/shop/x$"),
+        ("dbfs:/x", "e.g. /dbfs/x$"),
+        ("s3a://", "'s3a://' does not say which bucket, container or host: write s3a://NAME/path"),
+        ("s3a:/bucket/x", "does not say which bucket"),
+        ("gs:///x", "does not say which bucket"),
+        ("", "an empty text is not a place"),
         ("s3a://key:secret@bucket/x", "credentials come from the environment"),
         ("abfss://c@a.dfs.core.windows.net/x?sig=secret", "credentials come from the environment"),
     ],
@@ -211,6 +221,35 @@ def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, sa
     with pytest.raises(OptionsError, match=says) as refused:
         open_folder(url)
     assert "secret" not in str(refused.value)
+
+
+def test_capital_letters_of_a_scheme_do_not_matter(tmp_path: Path) -> None:
+    open_folder("memory://capitals/x").put("a", b"1")
+    folder = open_folder("MEMORY://capitals/x")
+    assert (folder.url, folder.read("a")) == ("memory://capitals/x", b"1")
+    assert open_folder("S3A://Bucket/X").url == "s3a://Bucket/X"
+    assert open_folder(f"FILE://{tmp_path}").path() == tmp_path
+
+
+def test_nothing_is_replaced_where_a_crash_would_leave_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    there = fsspec.filesystem("memory")
+    monkeypatch.setattr(UrlFolder, "_fs", lambda folder: (there, folder.url.partition("host")[2]))
+    folder = open_folder("hdfs://host/replaced")
+    assert folder.create("manifest.json", b"1")
+    for change in (
+        lambda: folder.put("manifest.json", b"2"),
+        lambda: folder.lock("lock").__enter__(),
+        lambda: compact_ledger(read_in_process, tmp_path, folder.url),
+        lambda: VerdictFiles(folder.url).check(),
+    ):
+        with pytest.raises(OptionsError, match=r"cannot be replaced in one step.*webhdfs://host:port/path"):
+            change()
+    (tmp_path / "segment").write_bytes(b"3")
+    folder.upload("copies/segment", tmp_path / "segment")
+    assert [(file.name, folder.read(file.name)) for file in folder.files()] == [
+        ("copies/segment", b"3"),
+        ("manifest.json", b"1"),
+    ]
 
 
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

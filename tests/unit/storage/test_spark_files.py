@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from twinbus.errors import OptionsError
-from twinbus.spark.jobs.spark_files import CopiedFiles, DirectFiles, spark_files
+from twinbus.spark.jobs.spark_files import (
+    ON_DATABRICKS,
+    CopiedFiles,
+    DirectFiles,
+    path_for_spark,
+    spark_files,
+)
 from twinbus.storage import open_folder
 
 
@@ -32,7 +38,20 @@ def spark_with(*schemes: str, master: str = "local[*,4]") -> Any:
 def test_a_folder_of_this_machine_is_read_where_it_is(tmp_path: Path) -> None:
     files = spark_files(spark_with(), open_folder(tmp_path / "[old] store"))
     assert isinstance(files, DirectFiles)
-    assert files.paths(["a/x.parquet"]) == [rf"{tmp_path}/\[old\] store/a/x.parquet"]
+    assert files.paths(["a/x.parquet"]) == [rf"file://{tmp_path}/\[old\] store/a/x.parquet"]
+
+
+def test_a_path_is_one_of_this_machine_whatever_the_default_file_system_of_hadoop_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(ON_DATABRICKS, raising=False)
+    assert path_for_spark(Path("store")) == f"file://{tmp_path}/store"
+    assert path_for_spark(Path("//srv/store")) == "file:///srv/store", "srv is no host"
+    assert path_for_spark(Path("/Volumes/main/shop/ledger")) == "/Volumes/main/shop/ledger", "Databricks knows it so"
+    assert path_for_spark(Path("/dbfs/ledger")) == "file:///dbfs/ledger"
+    monkeypatch.setenv(ON_DATABRICKS, "16.4")
+    assert path_for_spark(Path("/dbfs/ledger")) == "dbfs:/ledger"
 
 
 def test_spark_reads_a_url_itself_if_its_hadoop_can() -> None:
@@ -46,10 +65,11 @@ def test_spark_in_this_process_reads_copies_otherwise() -> None:
     files = spark_files(spark_with(), folder)
     assert isinstance(files, CopiedFiles)
     [copy] = files.paths(["a/x.parquet"])
-    assert Path(copy).read_bytes() == b"12"
+    copied = Path(copy.removeprefix("file://"))
+    assert copied.read_bytes() == b"12"
     assert spark_files(spark_with(), folder) is files, "a copy is made once"
     files.forget(["a/x.parquet"])
-    assert not Path(copy).exists()
+    assert not copied.exists()
 
 
 def test_a_client_of_spark_that_fails_is_not_used() -> None:
@@ -59,3 +79,9 @@ def test_a_client_of_spark_that_fails_is_not_used() -> None:
 def test_spark_elsewhere_needs_a_connector_and_the_error_names_it() -> None:
     with pytest.raises(OptionsError, match=r"add --packages org\.apache\.hadoop:hadoop-aws:3\.5\.0"):
         spark_files(spark_with(master="yarn"), open_folder("s3a://bucket/store"))
+
+
+def test_a_client_of_spark_connect_is_told_which_place_it_cannot_reach() -> None:
+    client = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(OptionsError, match="Spark Connect cannot reach webhdfs://"):
+        spark_files(client, open_folder("webhdfs://there:9870/store"))

@@ -323,6 +323,10 @@ def check_range(option: str, value: int, low: int, high: int) -> None:
 
 def check_writable(option: str, file: Path | None) -> None:
     """Raises `OptionsError` if a file cannot be written: before the work, not after it."""
+    from twinbus.storage import is_url
+
+    if file is not None and is_url(str(file)):
+        raise OptionsError(f"{option} is a file of this machine, not a URL ({file.parts[0]}//...): copy it from here")
     if file is not None and (file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK)):
         raise OptionsError(f"{option} {file} cannot be written: give a file in a directory that exists")
 

@@ -149,7 +149,8 @@ def ship(
 
     A segment is finished when no process writes to it any more. Its copy is HOST/SEGMENT below the URL, and is compared
     with it after the upload. Repeat this as often as you like, also after an interruption: a copy that is there and
-    right is left alone. Nothing is deleted, unless you say --delete-after-verified.
+    right is left alone, and what was pruned there is not brought back. Nothing is deleted, unless you say
+    --delete-after-verified.
 
     Credentials and endpoints come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL.
     Ends with 3 if segments could not be copied.
@@ -197,6 +198,7 @@ def _shipped_document(result: ShipResult) -> dict[str, object]:
         "shipped": result.shipped,
         "shipped_bytes": result.shipped_bytes,
         "already_there": result.known,
+        "pruned": result.pruned,
         "waiting": result.waiting,
         "deleted": result.deleted,
         "failed": [{"segment": name, "why": why} for name, why in result.failed.items()],
@@ -211,7 +213,7 @@ def _shipped_text(result: ShipResult, to: str) -> str:
         lines.append(f"{len(result.deleted):,} segments were deleted here")
     lines.append(
         f"{len(result.shipped):,} segments were shipped to {to}, {result.shipped_bytes:,} bytes; "
-        f"{result.known:,} were there already"
+        f"{result.known:,} were there already" + (f", {len(result.pruned):,} were pruned there" if result.pruned else "")
     )
     return "\n".join(lines)
 

@@ -7,8 +7,10 @@ what they hear on a pipe, say on it how far they are, and stop when it is closed
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import signal
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,6 +46,9 @@ class HelperArguments:
 
 def run_helper(arguments: HelperArguments, pipe: Connection, *, is_paused: bool) -> None:
     """Pump until the pipe says stop, or is closed."""
+    errors_only = logging.StreamHandler()
+    errors_only.setLevel(logging.ERROR)
+    logging.getLogger("twinbus.syphon").addHandler(errors_only)  # its alerts are shown by the first process
     asyncio.run(_help(arguments, pipe, is_paused=is_paused))
 
 
@@ -103,6 +108,27 @@ def counts_of(progress: Progress) -> dict[str, Any]:
 # --- the first process ---
 
 
+class JoinedAlerts:
+    """What several processes say, once: all of them meet the same troubles.
+
+    If one process says it again, e.g. that an entity is down for the second time, it is shown again.
+    """
+
+    def __init__(self, show: Callable[[Alert], None]) -> None:
+        self._show = show
+        self._shown: Counter[tuple[str, str]] = Counter()
+        self._said: Counter[tuple[object, str, str]] = Counter()
+
+    def hear(self, process: object, alert: Alert) -> None:
+        about = (alert.name, alert.subject.casefold())
+        if about not in self._shown and len(self._shown) >= ALERTS_KEPT:
+            return
+        self._said[process, *about] += 1
+        if self._said[process, *about] > self._shown[about]:
+            self._shown[about] += 1
+            self._show(alert)
+
+
 class HelperProcess:
     def __init__(self, process: BaseProcess, pipe: Connection) -> None:
         self.process = process
@@ -118,16 +144,25 @@ class HelperProcess:
 class SyphonGroup(Syphon):
     """A syphon that shares its work with helpers. What is counted is of all of them; the rate is shared."""
 
-    def __init__(self, helpers: int, arguments: HelperArguments, ends: SyphonEnds, **named: Any) -> None:
+    def __init__(
+        self,
+        helpers: int,
+        arguments: HelperArguments,
+        ends: SyphonEnds,
+        *,
+        on_alert: Callable[[Alert], None],
+        **named: Any,
+    ) -> None:
         """`named` are those of a `Syphon`; the options are those of all together."""
         options = _share_of(arguments.options, helpers + 1)
+        self._show = on_alert
+        self._alerts = JoinedAlerts(on_alert)
+        named["on_alert"] = partial(self._alerts.hear, self)
         super().__init__(ends.primary, ends.secondary, ends.names.primary, ends.queue_count, options, **named)
         self.processes = helpers + 1
-        self._on_alert: Callable[[Alert], None] | None = named.get("on_alert")
         self._arguments = replace(arguments, options=replace(options, until_empty=False, canary=None))
         self._helpers: list[HelperProcess] = []
         self._are_helping = False
-        self._alerted: set[tuple[str, ...]] = set()
         self._counted_at = (-1, 0)
         """When the backlog was last counted, and how many helpers had moved by then."""
 
@@ -204,18 +239,12 @@ class SyphonGroup(Syphon):
             helper.counts |= {"rate": 0.0, "held": 0}
             if not self._is_stopped:
                 text = f"process {helper.process.pid} has ended; the others go on, and what it held comes back"
-                self._say(Alert("process_ended", self.primary_name, text))
+                self._show(Alert("process_ended", self.primary_name, text))
             return
         if isinstance(message, dict):
             helper.counts = message
         else:
-            self._say(Alert(*message))
-
-    def _say(self, alert: Alert) -> None:
-        """Each only once: all of them meet the same troubles."""
-        if self._on_alert is not None and len(self._alerted) < ALERTS_KEPT and tuple(alert) not in self._alerted:
-            self._alerted.add(tuple(alert))
-            self._on_alert(alert)
+            self._alerts.hear(helper, Alert(*message))
 
 
 def _share_of(options: SyphonOptions, processes: int) -> SyphonOptions:

@@ -67,8 +67,12 @@ class PrunedProcess(msgspec.Struct):
         self.shipped_to = more.shipped_to or self.shipped_to
 
     @property
+    def spans(self) -> list[NumberSpan]:
+        return merge_spans([*self.read, *self.unread])
+
+    @property
     def last(self) -> int:
-        return max((each[1] for each in (*self.read, *self.unread)), default=0)
+        return max((each[1] for each in self.spans), default=0)
 
     def why_missing(self, number: int) -> str:
         """Why a record is not there that was pruned."""
@@ -328,6 +332,11 @@ def _records_in(segment: StoredSegment, *, is_read: bool, now_ms: int) -> dict[s
         found[process].pruned_ms = now_ms
         setattr(found[process], "read" if is_read else "unread", merge_spans(ranges))
     return found
+
+
+def numbers_in(segment: StoredSegment) -> dict[str, list[NumberSpan]]:
+    """The numbers of its records, by process."""
+    return {process: each.spans for process, each in _records_in(segment, is_read=True, now_ms=0).items()}
 
 
 @contextmanager

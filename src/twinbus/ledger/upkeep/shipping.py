@@ -3,7 +3,8 @@
 A segment is finished when no process writes to it any more. Its copy is `HOST/SEGMENT` below the place, whoever copies
 it and how often: a copy that is there and right is left alone. After an upload the copy is compared with its source,
 by the checksum that the store reports, or by reading it back. A file that is there and says something else is never
-replaced, unless the source begins with all of it, as after a copy that was made too early.
+replaced, unless the source begins with all of it, as after a copy that was made too early. What was pruned there is
+not brought back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -26,7 +28,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import read_line
 from twinbus.ledger.reading.segment_files import FoundSegments, StoredSegment, segments_and_held
 from twinbus.ledger.schema import Record
-from twinbus.ledger.upkeep.pruning import Candidate, prune
+from twinbus.ledger.upkeep.pruning import Candidate, Pruned, load_pruned, numbers_in, prune, subtract_spans
 from twinbus.storage import Folder, Location, StoredFile, open_folder
 
 Compression = Literal["gzip", "zstd"]
@@ -60,6 +62,8 @@ class ShipResult:
     shipped_bytes: int = 0
     known: int = 0
     """Copies that were there before, and right."""
+    pruned: list[str] = field(default_factory=list)
+    """Segments whose copies were pruned there: they are not copied again."""
     waiting: list[str] = field(default_factory=list)
     """Segments that a process still writes to, or may."""
     deleted: list[str] = field(default_factory=list)
@@ -104,15 +108,20 @@ class Shipper:
         result, found = ShipResult(), segments_and_held(self._ledger)
         segments = [each for each in found.segments if process is None or each.process == process]
         there = {file.name: file for file in self._to.files()} if segments else {}
-        checked = _load_shipped(self._ledger)
+        checked, pruned = _load_shipped(self._ledger), lru_cache(1)(lambda: load_pruned(self._to.url))
         right: list[StoredSegment] = []
         for segment in segments:
             try:
                 if not _is_finished(segment, found):
                     result.waiting.append(segment.name)
                     continue
-                self._ship(segment, there, checked, result)
-                right.append(segment)
+                if self._has_copy(segment, there, checked, result):
+                    right.append(segment)
+                elif _is_pruned(segment, pruned()):
+                    result.pruned.append(segment.name)
+                else:
+                    self._copy(segment, checked, result)
+                    right.append(segment)
             except FileNotFoundError:
                 continue  # moved away meanwhile
             except (OSError, StoreError) as error:
@@ -126,29 +135,33 @@ class Shipper:
             prune(self._ledger, chosen, now_ms, lambda each: result.deleted.append(each.name), self._to.url)
         return result
 
-    def _ship(
+    def _has_copy(
         self, segment: StoredSegment, there: dict[str, StoredFile], checked: ShippedCopies, result: ShipResult
-    ) -> None:
-        """Raises `OSError` or `StoreError` unless there is a right copy now."""
+    ) -> bool:
+        """Whether there is a right copy. Raises `StoreError` for one that is not to be replaced."""
         copies = checked.places.setdefault(self._to.url, {})
-        base = f"{_host_of(segment)}/{_own_name(segment)}"
-        plain = not segment.is_compressed
-        forms = [f"{base}{suffix}" for suffix in SUFFIXES.values()] if plain else [base]
+        base = _base_of(segment)
+        forms = [base] if segment.is_compressed else [f"{base}{suffix}" for suffix in SUFFIXES.values()]
         for name in (name for name in forms if name in there):
             copy, seen = there[name], copies.get(name)
             if seen == _Copy(copy.bytes, copy.version, segment.bytes) or self._is_right(segment, copy):
                 copies[name] = _Copy(copy.bytes, copy.version, segment.bytes)
                 result.known += 1
-                return
+                return True
             if not self._is_beginning(segment, name):
                 raise StoreError(f"{self._to.where(name)} says something else: it is not replaced; look at both")
-        name = f"{base}{SUFFIXES[self._compress if plain else None]}"
-        with _packed(segment, self._compress if plain else None) as source:
+        return False
+
+    def _copy(self, segment: StoredSegment, checked: ShippedCopies, result: ShipResult) -> None:
+        """Raises `OSError` or `StoreError` unless there is a right copy now."""
+        base, compress = _base_of(segment), None if segment.is_compressed else self._compress
+        name = f"{base}{SUFFIXES[compress]}"
+        with _packed(segment, compress) as source:
             self._to.upload(name, source)
             copy = next(file for file in self._to.files(base.rpartition("/")[0]) if file.name == name)
             if not _is_same(self._to, copy, source):
                 raise StoreError(f"{self._to.where(name)} is not what was sent: it is sent again at the next run")
-        copies[name] = _Copy(copy.bytes, copy.version, segment.bytes)
+        checked.places[self._to.url][name] = _Copy(copy.bytes, copy.version, segment.bytes)
         result.shipped.append(name)
         result.shipped_bytes += copy.bytes
 
@@ -184,18 +197,47 @@ def _is_finished(segment: StoredSegment, found: FoundSegments) -> bool:
 
 def _is_closed(segment: StoredSegment) -> bool:
     with segment.open() as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - END_BYTES))
-        last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
-    record = read_line(last)
-    return isinstance(record, Record) and record.kind == Kind.CLOSED
+        last = _last_of(file)
+    return last is not None and last.kind == Kind.CLOSED
+
+
+def _is_pruned(segment: StoredSegment, pruned: Pruned) -> bool:
+    """Whether everything that a segment has was pruned from where it is to be shipped to."""
+    with segment.open() as file:
+        first, last = _first_of(file), _last_of(file)
+    if first is None or first.process not in pruned.processes:
+        return False
+    if segment.process and last is not None:  # its numbers follow one another; reading all of it each time takes long
+        found = {segment.process: [(first.number, last.number)]}
+    else:
+        found = numbers_in(segment)
+    return all(
+        process in pruned.processes and not subtract_spans(numbers, pruned.processes[process].spans)
+        for process, numbers in found.items()
+    )
+
+
+def _first_of(file: BinaryIO) -> Record | None:
+    record = read_line(file.readline(END_BYTES))
+    return record if isinstance(record, Record) else None
+
+
+def _last_of(file: BinaryIO) -> Record | None:
+    size = file.seek(0, 2)
+    file.seek(max(0, size - END_BYTES))
+    record = read_line(file.read().rstrip(b"\n").rpartition(b"\n")[2])
+    return record if isinstance(record, Record) else None
+
+
+def _base_of(segment: StoredSegment) -> str:
+    return f"{_host_of(segment)}/{_own_name(segment)}"
 
 
 def _host_of(segment: StoredSegment) -> str:
     """The host that its first record names: the same whoever ships it."""
     with segment.open() as file:
-        record = read_line(file.readline(END_BYTES))
-    host = record.host if isinstance(record, Record) else socket.gethostname()
+        record = _first_of(file)
+    host = record.host if record is not None else socket.gethostname()
     return "".join(each if each.isalnum() or each in "-._" else "_" for each in host).lstrip(".") or "unknown"
 
 

@@ -16,7 +16,7 @@ from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.reading_processes import whereabouts
 from twinbus.spark.compaction.step_merging import FileMerge, merge_files
 from twinbus.spark.compaction.steps import STEP_DDL
-from twinbus.spark.jobs.spark_files import WHOLE, spark_files
+from twinbus.spark.jobs.spark_files import WHOLE, elsewhere, spark_files
 from twinbus.spark.session import is_connect
 from twinbus.spark.transforms.steps import with_namespace
 from twinbus.storage import Folder, open_folder
@@ -35,6 +35,9 @@ def on(spark: SparkSession) -> ReadChunks:
         if sum(chunk.stop - chunk.start for chunk in chunks) <= LITTLE_BYTES:
             return read_in_process(chunks, store)
         results = {each.segment: each for each in _read_on_executors(spark, chunks, store)}
+        there = {each.name for each in store.files(STEPS)}
+        if not all(there.issuperset(each.files) for each in results.values()):
+            raise elsewhere(store.where(STEPS))
         return [results[chunk.segment] for chunk in chunks]
 
     return read_chunks

@@ -26,7 +26,9 @@ class VerdictFiles(NamedTuple):
         """The files of an earlier table. Raises `OptionsError` if the folder has some and must not be replaced, or has
         other files: nothing that a report did not write is deleted.
         """
-        names = [each.name for each in open_folder(self.url).files()]
+        folder = open_folder(self.url)
+        folder.check_replaces()
+        names = [each.name for each in folder.files()]
         if names and not self.overwrite:
             raise OptionsError(f"--verdicts {self.url} is not empty: --overwrite replaces the table in it")
         others = [name for name in names if _WRITTEN_BY_REPORTS.fullmatch(name) is None]
@@ -39,9 +41,10 @@ class VerdictFiles(NamedTuple):
         before = self.check()
         folder = open_folder(self.url)
         there = spark_files(table.sparkSession, folder)
-        there.forget(there.write(table, ""))
+        written = there.write(table, "", before)
+        there.forget(written)
         gone = [name for name in before if not name.startswith((LOG, "_SUCCESS"))]
-        now = {each.name: each for each in folder.files() if each.name.endswith(".parquet") and each.name not in gone}
-        counted = {name: DeltaFile(each.bytes, each.modified_ms) for name, each in now.items()}
+        facts = {each.name: each for each in folder.files()}
+        counted = {name: DeltaFile(facts[name].bytes, facts[name].modified_ms) for name in written}
         publish(folder, "verdicts", table.schema.json(), counted)
         folder.delete(gone)
