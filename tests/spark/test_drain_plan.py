@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.spark.drain.forecast import LOCAL, NARROW, SMALL, WIDE, advice
+from twinbus.spark.drain.forecast import LOCAL, NARROW, NOTHING, SMALL, WIDE, advice
 from twinbus.spark.drain.plan import TASK_RATE_MIN, plan, share_pace, tasks_for
 from twinbus.spark.drain.width import ELASTIC_TASKS_MAX, elastic_tasks
 
@@ -99,6 +99,7 @@ def test_executors_that_would_come_count(settings: dict[str, str], tasks: int) -
 @pytest.mark.parametrize(
     ("waiting", "tasks", "is_local", "text"),
     [
+        (0, 0, False, NOTHING),
         (1_000, 8, False, SMALL),
         (5_000_000, 1, False, NARROW),
         (5_000_000, 4, True, LOCAL),

@@ -278,6 +278,13 @@ def test_options_have_defaults_and_their_case_does_not_matter() -> None:
     ("given", "problem"),
     [
         ({"startingOffsets": "soon"}, 'startingOffsets must be earliest, latest or JSON as {"orders": 31'),
+        ({"startingOffsets": "11"}, 'earliest or latest: write {"orders": 11}'),
+        ({"startingOffsets": "-1"}, "earliest or latest: write latest"),
+        ({"endingOffsets": "-2"}, "earliest or latest: write earliest"),
+        ({"startingOffsets": "[7]"}, 'write {"orders": 31}'),
+        ({"startingOffsets": '{"orders": 5, "Orders": 20}'}, "for each queue and partition: 'Orders' is there twice"),
+        ({"startingOffsets": '{"orders": 5, "orders": 20}'}, "'orders' is there twice"),
+        ({"startingOffsets": '{"orders": {"0": 5, "00": 20}}'}, "'00' is there twice"),
         ({"startingOffsets": '{"order": 3}'}, "startingOffsets names what is not read: order"),
         ({"endingOffsets": "[3]"}, "endingOffsets must be a JSON object with the names of queues"),
         ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),

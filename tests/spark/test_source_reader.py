@@ -186,6 +186,25 @@ def test_a_queue_that_was_deleted_and_made_anew_is_noticed(namespace: LocalNames
     source.stop()
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_queue_that_was_deleted_and_not_made_anew_is_an_error(
+    namespace: LocalNamespace, tmp_path: Path, fails: str
+) -> None:
+    fill(namespace, "orders", 10)
+    running, later = (reader(tmp_path, idlePollIntervalMs="0", failOnDataLoss=fails) for _ in range(2))
+    end = running.latestOffset(start := running.initialOffset(), ReadMaxRows(5))
+    with administration(namespace) as admin:
+        admin.delete_queue("orders")
+    for source in (running, later):
+        with pytest.raises(TwinbusError, match="'orders' could not be found"):
+            source.prepareForTriggerAvailableNow()
+        with pytest.raises(TwinbusError, match="'orders' could not be found"):
+            source.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(TwinbusError, match="'orders' could not be found"):
+            numbers(source, start, end)
+        source.stop()
+
+
 def test_another_case_of_the_name_goes_on_where_the_stream_was(namespace: LocalNamespace, tmp_path: Path) -> None:
     fill(namespace, "orders", 10)
     source = reader(tmp_path, idlePollIntervalMs="0")

@@ -63,6 +63,9 @@ class MemoryFolder:
     def check_packages(self) -> None:
         pass
 
+    def check_replaces(self) -> None:
+        pass
+
     def path(self) -> Path:
         raise NotImplementedError
 

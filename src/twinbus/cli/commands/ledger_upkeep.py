@@ -211,9 +211,10 @@ def _shipped_text(result: ShipResult, to: str) -> str:
         lines.append(f"{len(result.waiting):,} segments are still written to: they are shipped once they are finished")
     if result.deleted:
         lines.append(f"{len(result.deleted):,} segments were deleted here")
+    pruned = f", {len(result.pruned):,} were pruned there" if result.pruned else ""
     lines.append(
         f"{len(result.shipped):,} segments were shipped to {to}, {result.shipped_bytes:,} bytes; "
-        f"{result.known:,} were there already" + (f", {len(result.pruned):,} were pruned there" if result.pruned else "")
+        f"{result.known:,} were there already{pruned}"
     )
     return "\n".join(lines)
 

@@ -112,12 +112,14 @@ def result_text(done: DrainResult) -> str:
 
 def plan_text(found: DrainPlan) -> str:
     """What the tasks would do, and what to take instead."""
+    if not found.waiting:
+        return found.advice
     rows = [
         (task, ", ".join(map(str, queues)), "-" if rate is None else f"{rate:,.0f}/s")
         for task, queues, rate in found.tasks
     ]
     heads = ("task", "backlog queues", "at most")
-    shown = table([heads, *rows]) if rows else "nothing waits"
+    shown = table([heads, *rows])
     lines = [f"about {found.waiting:,} messages wait in {found.queues:,} backlog queues", shown, found.advice]
     return "\n\n".join(lines)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SPARK_START_MESSAGES = 300_000
 """What one syphon brings home while Spark starts, at the rate of `make bench`."""
+NOTHING = "nothing waits: there is nothing to drain"
 SMALL = "take twinbus syphon --until-empty: one process has so few home before Spark has started"
 LOCAL = (
     "take twinbus syphon --until-empty, and --processes if cores are idle while it runs: on one machine tasks do the "
@@ -51,6 +52,8 @@ def plan_drain(spark: SparkSession, options: DrainOptions) -> DrainPlan:
 
 def advice(waiting: int, tasks: int, *, is_local: bool) -> str:
     """Which of the two to take, in one line."""
+    if waiting == 0:
+        return NOTHING
     if waiting <= SPARK_START_MESSAGES:
         return SMALL
     if tasks <= 1:

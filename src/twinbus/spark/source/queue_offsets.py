@@ -4,7 +4,8 @@
     latest
     {"orders": 31, "bills": "latest", "visits": {"0": -2, "33": 9288674231451649}}
 
--1 is `latest`, -2 is `earliest`. A number is a sequence number; one for a whole entity leaves out lower partitions.
+In JSON -1 is `latest`, -2 is `earliest`. A number is a sequence number; one for a whole entity leaves out lower
+partitions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from twinbus.spark.source.offsets import partition_of
 
 EARLIEST, LATEST = -2, -1
 NUMBER_MAX = 2**63 - 1
+DIGITS_MAX = 20
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -47,12 +49,34 @@ def parse_queue_offsets(text: str, default: int) -> QueueOffsets:
     if text.lower() in WORDS:
         return QueueOffsets(WORDS[text.lower()])
     try:
-        said = json.loads(text)
+        said = json.loads(text, object_pairs_hook=_each_once)
+    except _SaidTwice:
+        raise
     except ValueError:
         raise ValueError('earliest, latest or JSON as {"orders": 31, "bills": "latest"}') from None
     if not isinstance(said, dict):
-        raise ValueError("a JSON object with the names of queues")
+        raise ValueError(f"a JSON object with the names of queues, earliest or latest: {_instead(said)}")
     return QueueOffsets(default, {name.strip("/").lower(): _of_entity(name, each) for name, each in said.items()})
+
+
+class _SaidTwice(ValueError):
+    pass
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The last of several would win without a word."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        key = str(int(name)) if name.isdecimal() and len(name) <= DIGITS_MAX else name.strip("/").lower()
+        if key in seen:
+            raise _SaidTwice(f"said once for each queue and partition: {name!r:.40} is there twice, in whatever case")
+        seen.add(key)
+    return dict(pairs)
+
+
+def _instead(said: Any) -> str:
+    word = {number: word for word, number in WORDS.items()}.get(said) if isinstance(said, int) else None
+    return f"write {word}" if word else f'write {{"orders": {said if isinstance(said, int) else 31}}}'
 
 
 def _of_entity(name: str, said: Any) -> dict[int | None, int]:
