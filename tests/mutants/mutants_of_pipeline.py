@@ -319,6 +319,22 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
+        "spark/jobs/presence.py",
+        "    missing += [gap for writer in compacted.expected for gap in _of_writer(writer, window, present)]\n",
+        "",
+        "an expected writer may be absent in a window if it ever wrote",
+        "test_an_expected_writer_that_is_silent_in_the_window_is_named_and_the_answer_is_unknown",
+    ),
+    Mutant(
+        "D4",
+        "spark/jobs/presence.py",
+        "    return (upto_ms, min(later_ms, end_ms)) if upto_ms + RESTART_MS < end_ms else None",
+        "    return None",
+        "a window without a message is good although nobody kept a ledger in it",
+        "test_a_window_without_a_message_in_which_nobody_kept_a_ledger_for_a_while_is_unknown",
+    ),
+    Mutant(
+        "D4",
         "spark/transforms/steps.py",
         '        & ~namespace.isin("", UNNAMED, *sorted(primaries))',
         "        & F.lit(False)",

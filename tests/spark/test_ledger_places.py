@@ -22,6 +22,7 @@ from twinbus.cost.prices import Prices
 from twinbus.ledger.upkeep.expected import EXPECTED_FILE
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.findings import Findings
+from twinbus.spark.transforms.selection import ALL, LedgerSelection
 from twinbus.storage import Folder, open_folder
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
         yield Places(tmp_path_factory.mktemp("servers"), until_done)
 
 
-def report(spark: SparkSession, ledger: str, store: str | None = None) -> Findings:
-    from twinbus.spark.jobs.analysis import analyse
+def report(spark: SparkSession, ledger: str, store: str | None = None, selection: LedgerSelection = ALL) -> Findings:
+    from twinbus.spark.jobs.analysis import ChosenMessages, analyse
 
-    compacted = compact_ledger(read_in_process, ledger, store)
-    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
+    compacted, chosen = compact_ledger(read_in_process, ledger, store), ChosenMessages(selection)
+    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, chosen=chosen)
 
 
 def said(found: Findings) -> dict[str, Any]:
@@ -136,6 +137,8 @@ def test_whatever_comes_in_whatever_order_is_found(
     assert said(little_by_little) == said(at_once)
     assert little_by_little.reconciliation.entities == scenario.counts()
     assert little_by_little.is_lossless is (seed % 2 == 0)
+    later = LedgerSelection(little_by_little.coverage.last_ms + 1)
+    assert report(spark, ledger, selection=later).is_lossless is None, "nobody kept a ledger then"
 
 
 @pytest.mark.large

@@ -85,7 +85,8 @@ def report(
     exit code 3.
 
     With --since, --until and --entity the report and its exit code are about messages that were accepted in that time
-    to those entities. What became of them is looked up in everything on record, also after --until.
+    to those entities. What became of them is looked up in everything on record, also after --until. If no process kept
+    a ledger in that time, or an expected writer did not, the verdict is "unknown".
 
     \b
     Examples:

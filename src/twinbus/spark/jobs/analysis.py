@@ -33,6 +33,7 @@ from twinbus.spark.jobs.findings import (
     with_clock_warning,
 )
 from twinbus.spark.jobs.persisting import persisted
+from twinbus.spark.jobs.presence import find_presences, unkept_time, with_absent_in_window
 from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms import availability as outage_times
@@ -51,6 +52,7 @@ from twinbus.spark.transforms.reconciliation import Evidence, named, reconciliat
 from twinbus.spark.transforms.selection import ALL, LedgerSelection, is_chosen, is_chosen_entity, overlaps_window
 from twinbus.spark.transforms.traffic import flow
 from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES, WAITING
+from twinbus.units import clock_time_or_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -99,9 +101,9 @@ def _run_queries(
     frames: BalanceFrames, prices: Prices, horizon_min: int, name: Callable[[Row], None] | None, chosen: ChosenMessages
 ) -> Findings:
     """All queries at once: most of the time of a small one goes into planning it."""
-    coverage = find_coverage(frames.compacted)
-    evidence = find_evidence(frames.compacted, coverage, horizon_min)
     selection = chosen.selection
+    coverage = with_absent_in_window(find_coverage(frames.compacted), frames.compacted, selection)
+    evidence = find_evidence(frames.compacted, coverage, horizon_min)
     outages = outage_times.outages(outage_times.detours(frames.changes))
     observed, traffic = frames.observed, frames.traffic
     cut = outages
@@ -126,6 +128,7 @@ def _run_queries(
     by_entity, sessions_hurt = in_order.result()
     processes = frames.compacted.manifest.processes.values()
     doubts = [*_unidentified(frames, selection), *(each.doubt for each in counted.result() if each.doubt)]
+    doubts += _unproven_silence(frames.compacted, selection, reconciled.result())
     return Findings(
         coverage=with_clock_warning(coverage, reconciled.result()),
         reconciliation=replace(reconciled.result(), unsure=tuple(doubts)),
@@ -295,6 +298,17 @@ def _unidentified(frames: BalanceFrames, selection: LedgerSelection) -> list[str
         "another name: give both the same (primary_name=, or TwinbusNamespace= in the connection string)"
     )
     return [text, *unknown]
+
+
+def _unproven_silence(compacted: CompactedLedger, selection: LedgerSelection, found: Reconciliation) -> list[str]:
+    """Why the answer is unknown if a window has no message: for a while nobody who takes messages kept a ledger."""
+    if found.accepted or not selection.has_window or not found.coverage_is_complete:
+        return []
+    unkept = unkept_time(selection, find_presences(compacted), compacted.read_ms)
+    if unkept is None:
+        return []
+    since, until = map(clock_time_or_ms, unkept)
+    return [f"no message is on record, and from {since} to {until} UTC nobody who takes messages kept a ledger"]
 
 
 def _by_session(frames: BalanceFrames, selection: LedgerSelection) -> DataFrame:

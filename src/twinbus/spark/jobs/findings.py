@@ -146,7 +146,8 @@ class Reconciliation:
         """Why the answer is unknown although no record is missing."""
         reasons = dict.fromkeys(row["why"] for row in self.named if row["verdict"] == UNKNOWN and row["why"])
         unknown = [f"{self.count(UNKNOWN):,} of {self.accepted:,} messages: {'; '.join(reasons)}"] if reasons else []
-        nobody = [] if self.accepted else ["those who sent the messages keep no ledger"]
+        is_unsent = self._has_messages_of_others and not self.accepted
+        nobody = ["those who sent the messages keep no ledger"] if is_unsent else []
         return "; ".join([*unknown, *self.unsure, *nobody])
 
     def as_dict(self) -> Row:

@@ -10,7 +10,7 @@ from twinbus.cost.bill import Alternative, Bill
 from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.plain_text import in_html
 from twinbus.spark.compaction.coverage import MissingRecords
-from twinbus.spark.jobs.findings import MINOR_SKEW_MS, Findings, Row
+from twinbus.spark.jobs.findings import MINOR_SKEW_MS, MINUTE_MS, Findings, Row
 from twinbus.spark.report.plots import PlotBar, columns, line, shares, timeline
 from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES, OTHER_CLASSES
 from twinbus.units import clock_time_or_ms, percent, report_duration
@@ -239,9 +239,13 @@ def _outages(findings: Findings) -> str:
 
 
 def _span_ms(findings: Findings) -> tuple[int, int]:
-    """The time that plots show."""
+    """The time that plots show. A window may begin after the last record, or end before the first one."""
     coverage, selection = findings.coverage, findings.selection
-    return max(coverage.first_ms, selection.begin_ms), min(coverage.last_ms, selection.end_ms)
+    first = max(coverage.first_ms, selection.begin_ms)
+    last = min(coverage.last_ms, selection.end_ms)
+    if last <= first:
+        first, last = selection.begin_ms or first, min(max(findings.made_ms, coverage.last_ms), selection.end_ms)
+    return first, max(last, first + MINUTE_MS)
 
 
 def _bars(row: Row) -> Iterable[PlotBar]:

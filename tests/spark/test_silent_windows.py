@@ -1,0 +1,144 @@
+"""A window in which writers are silent: the answer is *nothing lost* only if it is proven that they were idle."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from scripted_ledger import BASE_MS, MINUTE
+from small_ledger import SmallLedger, small_ledger
+
+from twinbus.cli.main import run
+from twinbus.cli.pipeline.pipeline import exit_code, report_text
+from twinbus.cost.prices import Prices
+from twinbus.ledger.reading.segment_files import segments_and_held
+from twinbus.ledger.upkeep.expected import EXPECTED_FILE
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+from twinbus.spark.report.page import page
+from twinbus.spark.transforms.selection import LedgerSelection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.jobs.findings import Findings
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def at(minute: float) -> int:
+    return BASE_MS + round(minute * MINUTE)
+
+
+def report(spark: SparkSession, ledger: Path, since: float | None, until: float | None) -> Findings:
+    """Of a window, in minutes."""
+    from twinbus.spark.jobs.analysis import ChosenMessages, analyse
+
+    compacted = compact_ledger(read_in_process, ledger)
+    window = LedgerSelection(None if since is None else at(since), None if until is None else at(until))
+    chosen = ChosenMessages(window)
+    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, chosen=chosen)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[SmallLedger]:
+    """Two shops that sent until minute 60 and closed, and two that go on until minute 200, and a namespace."""
+    with small_ledger(tmp_path) as small:
+        namespace = small.writer("contoso", closed_at=300)
+        for number in range(1, 5):
+            shop = small.writer(f"shop-{number}")
+            for minute in (10, 60) if number < 3 else (10, 60, 150, 200):
+                shop.accepted(minute, "orders", f"{number}-{minute}")
+                namespace.through(minute + 0.1, "orders", f"{number}-{minute}")
+        yield small
+
+
+def expect(ledger: Path, *programs: str) -> None:
+    (ledger / EXPECTED_FILE).write_text("".join(f'[[writer]]\nprogram = "{each}"\n' for each in programs))
+
+
+def test_an_expected_writer_that_is_silent_in_the_window_is_named_and_the_answer_is_unknown(
+    spark: SparkSession, small: SmallLedger
+) -> None:
+    ledger = small.write()
+    expect(ledger, "shop-1", "shop-3", "contoso")
+    found = report(spark, ledger, 100, 250)
+    assert (exit_code(found), found.reconciliation.accepted) == (3, 4)
+    [silent] = found.coverage.missing
+    assert (silent.program, silent.since_ms, silent.until_ms) == ("shop-1 on *", at(100), at(250))
+    assert "expects shop-1 on *, and no record of this time is from it; its last one is from 2025-03-09" in report_text(
+        found
+    )
+    assert exit_code(report(spark, ledger, 5, 250)) == 0, "it was there in that time"
+    assert exit_code(report(spark, ledger, None, None)) == 0, "without a window, any record is enough"
+
+
+def test_a_window_after_the_last_record_and_before_the_first_is_unknown(
+    spark: SparkSession, small: SmallLedger
+) -> None:
+    ledger = small.write()
+    for since, until in ((400, None), (400, 500), (None, 5), (-100, 5)):
+        found = report(spark, ledger, since, until)
+        assert exit_code(found) == 3, (since, until)
+        [silent] = found.coverage.missing
+        assert "no record is from this time" in silent.reason
+        assert '<h1 class="verdict unsure">' in page(found)
+
+
+def test_a_window_without_a_message_in_which_nobody_kept_a_ledger_for_a_while_is_unknown(
+    spark: SparkSession, small: SmallLedger
+) -> None:
+    ledger = small.write()
+    assert exit_code(report(spark, ledger, 210, 290)) == 0, "the namespace was there all the time"
+    found = report(spark, ledger, 210, 350)
+    assert exit_code(found) == 3
+    assert "no message is on record, and from 2025-03-09" in found.reconciliation.verdict
+    assert exit_code(report(spark, ledger, 100, 350)) == 0, "its messages are accounted for"
+
+
+def test_a_syphon_that_had_nothing_to_do_takes_no_certainty(spark: SparkSession, small: SmallLedger) -> None:
+    """It accepts nothing and stores nothing."""
+    syphon = small.writer("syphon")
+    syphon.brought_home(20, "orders", "home")
+    first = small.writer("shop-0")
+    first.backlogged(15, "orders", "home")
+    ledger = small.write()
+    expect(ledger, "syphon", "contoso")
+    assert exit_code(report(spark, ledger, 100, 250)) == 0
+    assert exit_code(report(spark, ledger, 210, 290)) == 0
+
+
+def test_a_quiet_night_of_those_that_are_still_running_is_nothing_lost(spark: SparkSession, tmp_path: Path) -> None:
+    base_ms = time.time_ns() // 1_000_000 - 20 * 60 * MINUTE
+    with small_ledger(tmp_path, base_ms=base_ms) as small:
+        client, namespace = small.writer("shop", "running"), small.writer("contoso", "running")
+        client.accepted(1, "orders", "m0")
+        namespace.through(1.1, "orders", "m0")
+        ledger = small.write()
+        expect(ledger, "shop", "contoso")
+        assert len(segments_and_held(ledger).running) == 2
+        window = (base_ms + 600 * MINUTE - BASE_MS) / MINUTE
+        for until in (None, window + 100_000):
+            found = report(spark, ledger, window, until)
+            assert (exit_code(found), found.reconciliation.accepted) == (0, 0)
+        assert exit_code(report(spark, ledger, window + 10_000, None)) == 3, "nobody knows what will be"
+
+
+def test_a_watch_of_a_window_without_records_is_not_certain(
+    small: SmallLedger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, numbers = small.write(), tmp_path / "watch.prom"
+    assert run(["ledger", "expect", str(ledger)]) == 0
+    arguments = ["--ledger", str(ledger), "--since", "1d"]
+    assert run(["pipeline", "watch", *arguments, "--rounds", "1", "--metrics-file", str(numbers)]) == 3
+    assert "twinbus_watch_certain 0.0" in numbers.read_text()
+    capsys.readouterr()
+    assert run(["pipeline", "report", *arguments, "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["coverage"]["complete"] is False
+    assert {"shop-1", "shop-4", "contoso"} <= {
+        each["program"].partition(" ")[0] for each in document["coverage"]["unknown"]
+    }
