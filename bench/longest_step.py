@@ -35,7 +35,7 @@ from twinbus.broker.core.commands import (
     Tick,
 )
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Delivery, Notice
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.topics.rules import CorrelationFilter, Rule, SqlAction, SqlFilter

@@ -15,7 +15,7 @@ from twinbus.cli.commands import message as message_command
 from twinbus.cli.main import run
 from twinbus.testing import LocalNamespace
 from twinbus.transport.failures import ConnectionFailed, no_answer
-from twinbus.transport.links.locked_search import LockedSearch
+from twinbus.transport.links.selective_receive import SelectiveReceive
 
 
 @pytest.fixture
@@ -255,10 +255,10 @@ def test_a_topic_that_would_lose_dead_letters_does_not_get_them(
 def test_a_message_that_was_sent_and_could_not_be_removed_is_said_to_have_a_copy(
     bus: LocalNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def complete(_self: LockedSearch, _transfer: object) -> None:
+    async def complete(_self: SelectiveReceive, _transfer: object) -> None:
         raise ConnectionFailed(no_answer("the queue did not answer in time", in_doubt=True))
 
-    monkeypatch.setattr(LockedSearch, "complete", complete)
+    monkeypatch.setattr(SelectiveReceive, "complete", complete)
     assert message("dead-letter", "orders", "2", "--why", "Poison") == 0
     assert message("resubmit", "orders", "--all") == 3
     assert "stays: a copy is in orders, but it could not be removed here: " in capsys.readouterr().err

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired import Heard, PairHarness, wait_until
 
 from twinbus import PairedServiceBusClient
-from twinbus.pairing.abilities import Ability
+from twinbus.pairing.primary_abilities import Ability
 
 WAIT_S = 30
 

@@ -127,7 +127,7 @@ BOARD = (
     ),
     Mutant(
         "S2",
-        "pairing/abilities.py",
+        "pairing/primary_abilities.py",
         "    return failure.is_connection and failure.kind in (Kind.UNREACHABLE, Kind.NO_ANSWER)",
         "    return failure.kind in (Kind.UNREACHABLE, Kind.NO_ANSWER)",
         "an entity that does not answer is taken for a primary that cannot be contacted",

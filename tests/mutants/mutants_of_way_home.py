@@ -353,7 +353,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/pump/detour_pump.py",
+        "syphon/pump/spool_pump.py",
         "        return super()._payload(held, now_ms) if held.detour is None else held.encode_for_backlog(now_ms)",
         "        return super()._payload(held, now_ms) if held.detour is None else held.payload",
         "the time in the spool does not count against the time to live",
@@ -361,7 +361,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/pump/detour_pump.py",
+        "syphon/pump/spool_pump.py",
         "        if not is_down or not held.payload or not self.pace.is_running or self._is_unwanted(held):",
         "        if True:",
         "spooled messages wait for the primary though the secondary is back",
@@ -369,7 +369,7 @@ WAY_HOME = (
     ),
     Mutant(
         "X4",
-        "syphon/pump/detour_pump.py",
+        "syphon/pump/spool_pump.py",
         "        elif not held.lock_batch.is_lost:  # its entity may take what a backlog queue does not",
         "        else:\n            super()._refuse(held, reason, text, now_ms)\n        if False:",
         "what only a backlog queue refuses never goes home",

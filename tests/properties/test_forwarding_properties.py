@@ -14,7 +14,7 @@ from twinbus.amqp.message import sections
 from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import CreateQueue, SendMessages, UpdateQueue
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
 from twinbus.broker.message import hops_of, read_arrival, with_hops
 from twinbus.broker.store.api import RangeRows, Report, RowsRead

@@ -34,7 +34,7 @@ from twinbus.broker.core.commands import (
     Tick,
 )
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Delivery, FoundRow, LocksRenewed, MessagesFound, Notice
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings

@@ -24,7 +24,7 @@ from twinbus.broker.core.commands import (
     SendMessages,
     SetSessionState,
 )
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply
 from twinbus.broker.message import PARTITION_KEY, SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.broker.operations import ReceiverLost

@@ -35,7 +35,7 @@ from twinbus.broker.core.commands import (
     UpdateQueue,
     UpdateSubscription,
 )
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Forwarded, Notice
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.queue import Queue

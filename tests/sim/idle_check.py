@@ -6,7 +6,7 @@ from sim.accounts import Accounts, Home, Question, Reader, key_of
 from sim.disk import Disk
 from sim.invariants import check
 from twinbus.broker.core.commands import AcceptSession
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.entity import MessagingEntity
 from twinbus.broker.entities.loaded_head import WindowLimits

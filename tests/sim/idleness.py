@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sim.concern import Asking, Concern, Place, arrival
 from sim.invariants import Violation, check
 from twinbus.broker.core.commands import CloseReceiver, CreateQueue, OpenReceiver, SendMessages
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.broker.operations import Done, ReceiveMode, ReceiverLost, Refused

@@ -24,7 +24,7 @@ from sim.surroundings import Surroundings, draw_work
 from sim.topic_schedules import TopicSchedules
 from sim.world import Parts
 from twinbus.broker.core.commands import Command
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.operations import ReceiverLost, Refused

@@ -10,8 +10,8 @@ from collections import Counter
 
 from sim.disk import Disk
 from sim.invariants import check
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import Cause
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX, SUBSCRIPTIONS, TRANSFER_SUFFIX
 from twinbus.broker.ops.ledger_events import MessageEventRecorder
 from twinbus.ledger.kinds import Kind

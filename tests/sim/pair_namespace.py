@@ -15,7 +15,7 @@ from sim.pair_loop import VirtualLoop
 from sim.pair_messages import filler
 from twinbus.broker.core.commands import Command, CreateQueue, DeleteEntity, SendMessages, Tick, UpdateQueue
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Notice
 from twinbus.broker.entities.settings import QueueSettings, QueueStatus
 from twinbus.broker.message import read_arrival

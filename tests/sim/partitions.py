@@ -11,7 +11,7 @@ from sim.invariants import Violation, check
 from twinbus.amqp.message import sections
 from twinbus.amqp.message.sections import PropertyField
 from twinbus.broker.core.commands import CreateQueue, SendMessages
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply
 from twinbus.broker.entities.settings import DUPLICATE_WINDOW_MS_MAX, QueueSettings
 from twinbus.broker.message import PARTITION_KEY

@@ -26,8 +26,8 @@ from twinbus.broker.auth.authority import Authority
 from twinbus.broker.auth.keyring import rules_with_keys
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort
 from twinbus.broker.faults.throttle import Throttle, ThrottleLimits

@@ -9,7 +9,7 @@ from typing import Any
 from sim.concern import Asking, Concern, Place
 from sim.invariants import Violation, check
 from twinbus.broker.core.commands import AcceptSession, CloseReceiver, CreateQueue, GetSessionState, SetSessionState
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply, SessionStateFound
 from twinbus.broker.entities.session_queue import SessionQueue
 from twinbus.broker.entities.settings import QueueSettings

@@ -22,7 +22,7 @@ from sim.invariants import check
 from sim.proxy_loop import Process, start
 from sim.runner import Outcome
 from twinbus.board import quorum
-from twinbus.board.look import look
+from twinbus.board.board_peek import look
 from twinbus.board.message import encode_post
 from twinbus.board.poster import BoardPoster
 from twinbus.board.queue import LIFE_S, board_path

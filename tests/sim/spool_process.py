@@ -29,8 +29,8 @@ from twinbus.pairing.rules import Rules
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.spool.contents import SpoolContents
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pump.detour_pump import DetourPump
 from twinbus.syphon.pump.pump import Pump
+from twinbus.syphon.pump.spool_pump import SpoolPump
 
 BACK = ("recovered", "secondary_back")
 SILENT = Failure(FailureKind.NO_ANSWER, "the disk gave no answer", in_doubt=True)
@@ -47,7 +47,7 @@ class SpoolNamespace(LendingNamespace):
 class SpoolSyphon(SimulatedSyphon):
     """Empties a spool: home, or to the backlog."""
 
-    pump: DetourPump
+    pump: SpoolPump
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SpoolSyphon(SimulatedSyphon):
         super().__init__(paths, options, primary, spool, None, random, seen)
 
     def _make_pump(self, options: SyphonOptions, now_ms: int, _observer: HomeObserver | None) -> Pump:
-        return DetourPump(self._paths, options, now_ms, detours=self._detours)
+        return SpoolPump(self._paths, options, now_ms, detours=self._detours)
 
     def _road_to(self, path: str) -> Road:
         return self._backlog if self.pump.is_detour(path) else self._primary

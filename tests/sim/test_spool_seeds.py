@@ -17,7 +17,7 @@ from twinbus.pairing.sending.failure import Failure
 from twinbus.spool.contents import SpoolContents
 from twinbus.syphon.pump.backlog_message import HeldMessage
 from twinbus.syphon.pump.batch_sender import BatchSender
-from twinbus.syphon.pump.detour_pump import DetourPump
+from twinbus.syphon.pump.spool_pump import SpoolPump
 
 SEEDS, CHUNK = seed_count(20, 1_000), 20
 SEEDS_TO_FIND_A_BUG = 600
@@ -80,18 +80,18 @@ def give_all_of_its_time_again(self: HeldMessage, now_ms: int) -> int | None:
     return None
 
 
-def open_it_on_the_detour(self: DetourPump, held: HeldMessage, now_ms: int) -> bytes:
+def open_it_on_the_detour(self: SpoolPump, held: HeldMessage, now_ms: int) -> bytes:
     return held.encode_for_primary(now_ms)
 
 
-def complete_what_is_in_doubt(self: DetourPump, messages: Sequence[HeldMessage], now_ms: int) -> None:
+def complete_what_is_in_doubt(self: SpoolPump, messages: Sequence[HeldMessage], now_ms: int) -> None:
     for held in messages:
         if not held.lock_batch.is_lost:
             held.lock_batch.messages.pop(held.number, None)
             held.lock_batch.queue.stored.append(held.number)
 
 
-def refuse_what_can_wait(self: DetourPump, held: HeldMessage, now_ms: int) -> None:
+def refuse_what_can_wait(self: SpoolPump, held: HeldMessage, now_ms: int) -> None:
     self._refuse(held, "TwinbusRefused", "it cannot go on now", now_ms)
 
 
@@ -111,9 +111,9 @@ BUGS: list[tuple[object, str, Callable[..., object]]] = [
     (SpoolContents, "_check_room", take_whatever_comes),
     (SpoolContents, "read_queues", forget_what_was_there_before),
     (HeldMessage, "_ttl_left_ms", give_all_of_its_time_again),
-    (DetourPump, "_payload", open_it_on_the_detour),
-    (DetourPump, "_park_doubted", complete_what_is_in_doubt),
-    (DetourPump, "_park", refuse_what_can_wait),
+    (SpoolPump, "_payload", open_it_on_the_detour),
+    (SpoolPump, "_park_doubted", complete_what_is_in_doubt),
+    (SpoolPump, "_park", refuse_what_can_wait),
     (SendFlow, "_raise_both", leave_the_spool_alone),
 ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sim.concern import Asking, Concern, Place, arrival
 from sim.invariants import Violation, check
 from twinbus.broker.core.commands import CancelScheduled, CreateSubscription, CreateTopic, SendMessages
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Reply
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.topics.rules import CorrelationFilter, Rule, TrueFilter

@@ -39,7 +39,7 @@ from twinbus.broker.core.commands import (
     SetSessionState,
     SettleMessages,
 )
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Delivery, Forwarded, Notice
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings

@@ -24,7 +24,7 @@ from sim.ledger_check import LedgerCheck
 from sim.surroundings import Surroundings, draw_work
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Forwarded, Notice, Reply
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.operations import TransactionTimedOut

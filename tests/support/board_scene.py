@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twinbus.board.look import BoardLook, BoardPeek, Look, PostedReport, look
+from twinbus.board.board_peek import BoardLook, BoardPeek, Look, PostedReport, look
 from twinbus.board.report import EntityFinding, ProcessKind, ProcessReport, ReportedState, encode_report
 
 THERE_S = 1_700_000_000.0

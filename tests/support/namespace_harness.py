@@ -24,8 +24,8 @@ from twinbus.broker.core.commands import (
     Tick,
 )
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEvents
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import WORK_PER_STEP, Delivery, MessagesFound, Notice, Reply
 from twinbus.broker.entities.loaded_head import WindowLimits
 from twinbus.broker.entities.queue import Queue

@@ -5,7 +5,7 @@ The protocol is here as values and decisions without I/O. docs/reference/board.m
 queue.py, message.py   the queue, and a report as a message
 report.py, fleet.py    what one process says, and what all of them together do
 schedule.py            when to post
-look.py                what to read
+board_peek.py          what to read
 quorum.py              which findings of other hosts may be acted on
 
 poster.py   posts

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from twinbus.board.look import BoardLook, PostedReport
+from twinbus.board.board_peek import BoardLook, PostedReport
 from twinbus.board.queue import LIFE_S
 from twinbus.board.report import ProcessPhase, ProcessReport, ReportedState, decode_report
 from twinbus.board.schedule import CALM_EVERY_S

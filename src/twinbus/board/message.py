@@ -5,7 +5,7 @@ from __future__ import annotations
 from twinbus.amqp.message import sections
 from twinbus.amqp.message.message_builder import encode_message
 from twinbus.amqp.message.sections import Header, PropertyField
-from twinbus.board.look import PostedReport
+from twinbus.board.board_peek import PostedReport
 from twinbus.board.queue import LIFE_S
 from twinbus.board.report import CONTENT_TYPE, REPORT_BYTES_MAX, ProcessReport
 from twinbus.errors import DecodeError

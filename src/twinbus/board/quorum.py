@@ -17,7 +17,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from twinbus.board.look import BoardLook, PostedReport
+from twinbus.board.board_peek import BoardLook, PostedReport
 from twinbus.board.report import ProcessPhase, ProcessReport, ReportedState, decode_report
 from twinbus.errors import DecodeError
 

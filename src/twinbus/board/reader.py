@@ -15,8 +15,8 @@ from dataclasses import replace
 from time import monotonic, time
 from typing import Self
 
+from twinbus.board.board_peek import BoardLook, Look, PostedReport, look
 from twinbus.board.fleet import NO_BOARD, Fleet, FleetMemory
-from twinbus.board.look import BoardLook, Look, PostedReport, look
 from twinbus.board.message import read_post
 from twinbus.board.queue import board_path
 from twinbus.board.report import said

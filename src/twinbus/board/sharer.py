@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from twinbus.board.look import look
+from twinbus.board.board_peek import look
 from twinbus.board.quorum import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S, SharedFindings
 from twinbus.board.reader import run_look
 from twinbus.errors import DecodeError

@@ -20,8 +20,8 @@ from twinbus.broker.auth.keyring import build_authority, rules_with_keys
 from twinbus.broker.clock import LockTokens, WallClock
 from twinbus.broker.core.commands import Command, CreateQueue
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.data_directory import STORE_FILE, creation_time_ms, make_namespace_directory

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import ceil, log2
 from typing import Any
 
-from twinbus.board.look import FIRST_PAGE
+from twinbus.board.board_peek import FIRST_PAGE
 from twinbus.board.queue import LIFE_S
 from twinbus.board.quorum import FRESH_S, LOOK_EVERY_S, TIME_GOOD_S
 from twinbus.board.schedule import BUSY_EVERY_S, CALM_EVERY_S, CLEAR_EVERY_S, EARLIER

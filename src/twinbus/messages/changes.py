@@ -23,7 +23,7 @@ from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.links.annotations import enqueued_ms, sequence_of
-from twinbus.transport.links.locked_search import LockedSearch, dead_lettered
+from twinbus.transport.links.selective_receive import SelectiveReceive, dead_lettered
 from twinbus.transport.links.single_sender import AskedOnceSender
 
 CHANGED_MAX = 100_000
@@ -55,7 +55,7 @@ class CountedChoice(NamedTuple):
     """See `MessageChoice`."""
 
 
-Act = Callable[[LockedSearch, TransferArrived], Awaitable[None]]
+Act = Callable[[SelectiveReceive, TransferArrived], Awaitable[None]]
 """Deals with a locked message. Raises `ConnectionFailed`, `EnvelopeError`, `DecodeError`, `WouldBeDropped` or
 `MaybeTwice` if it stays.
 """
@@ -89,7 +89,7 @@ async def resubmit(
     """
     sender, target = AskedOnceSender(connection, connection.attempt_s), to or place.entity
 
-    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+    async def act(search: SelectiveReceive, transfer: TransferArrived) -> None:
         if window_s is not None:
             _check_forgotten(transfer.payload, target, window_s, time())
         try:
@@ -112,7 +112,7 @@ async def dead_letter(
     """Put the chosen messages into the dead-letter queue, with a reason that others can read there."""
     outcome = dead_lettered(reason, description)
 
-    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+    async def act(search: SelectiveReceive, transfer: TransferArrived) -> None:
         await search.settle(transfer, outcome)
 
     return await _change(connection, place, choice, act, at_once=True)
@@ -123,7 +123,7 @@ async def purge(
 ) -> MessageChanges:
     """Remove those of the chosen messages for good that were counted: what came later was not agreed to."""
 
-    async def act(search: LockedSearch, transfer: TransferArrived) -> None:
+    async def act(search: SelectiveReceive, transfer: TransferArrived) -> None:
         await search.complete(transfer)
 
     if not counted.number:
@@ -192,7 +192,7 @@ async def _run(
     *,
     at_once: bool,
 ) -> None:
-    search = LockedSearch(connection, place.path, connection.attempt_s)
+    search = SelectiveReceive(connection, place.path, connection.attempt_s)
 
     async def take(transfer: TransferArrived) -> bool:
         sequence = sequence_of(transfer.payload)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Literal
 
-from twinbus.pairing.abilities import Abilities, Ability
 from twinbus.pairing.backlog.ordering import Crossing, DepartedMessage, Fences, Key, Mark
 from twinbus.pairing.backlog.rotation import Rotation
 from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, StopPings, WakeWaiter
 from twinbus.pairing.entity import Entity, Line
 from twinbus.pairing.events import Event, LinkOpened, OthersFailedOver, PingSucceeded, SendFailed, SendSucceeded
 from twinbus.pairing.failover import Suspect
+from twinbus.pairing.primary_abilities import Abilities, Ability
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import Secondary, Waiter, is_about_the_secondary
 from twinbus.pairing.sending.error_class import Classifier, ErrorClass, SendKind, classify

@@ -23,8 +23,8 @@ from twinbus.broker.auth.keyring import build_authority
 from twinbus.broker.clock import LockTokens, WallClock
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.namespace_backend import NamespaceBackend
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import Notice, Reply
 from twinbus.broker.faults.fault_table import FaultTable
 from twinbus.broker.faults.switch import FaultSwitch, NoPort

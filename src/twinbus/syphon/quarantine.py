@@ -24,8 +24,8 @@ from twinbus.syphon.pump.dead_letter_reasons import DEAD_LETTER_PROPERTIES
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.links.annotations import enqueued_ms, sequence_of
-from twinbus.transport.links.locked_search import LockedSearch
 from twinbus.transport.links.peek import DEAD_LETTER_QUEUE, pages, peek
+from twinbus.transport.links.selective_receive import SelectiveReceive
 
 if TYPE_CHECKING:
     from twinbus.transport.dial import Dial
@@ -150,7 +150,7 @@ class QuarantineRemoval:
         self._kind = kind
         self._sender = sender
         self._event_log = event_log
-        self._search = LockedSearch(connection, path, attempt_s)
+        self._search = SelectiveReceive(connection, path, attempt_s)
 
     async def run(self, queue: int, chosen: set[int], result: QuarantineResult) -> None:
         """Receive until all chosen messages have been seen; the others are given back at the end."""

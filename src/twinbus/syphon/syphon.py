@@ -26,11 +26,11 @@ from twinbus.syphon.peeking.queue_discovery import QueueDiscovery, QueueWatch
 from twinbus.syphon.primary_connection import HomeAndDetour, PrimaryConnection
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
 from twinbus.syphon.pump.destination import DestinationState
-from twinbus.syphon.pump.detour_pump import DetourPump
 from twinbus.syphon.pump.effects import Alert, log_line
 from twinbus.syphon.pump.ordered_pump import BacklogObserver, OrderedPump
 from twinbus.syphon.pump.pace import PaceChange
 from twinbus.syphon.pump.pump import Pump
+from twinbus.syphon.pump.spool_pump import SpoolPump
 from twinbus.syphon.secondary_connection import SecondaryConnection
 from twinbus.transport.failures import ConnectionFailed
 from twinbus.transport.links.peek import estimate_depth
@@ -104,7 +104,7 @@ class Syphon:
         self.pump: Pump
         if detour is not None:
             detours = [backlog_path(primary_name, index) for index in detour.queues]
-            self.pump = DetourPump(paths, self.options, self._started_ms, event_log, detours)
+            self.pump = SpoolPump(paths, self.options, self._started_ms, event_log, detours)
         elif self.options.order is None:
             self.pump = Pump(paths, self.options, self._started_ms, event_log)
         else:
@@ -221,11 +221,11 @@ class Syphon:
 
     def use_detours(self, queues: Sequence[int]) -> None:
         """The backlog queues of the detour, by index, as they are known now."""
-        if isinstance(self.pump, DetourPump):
+        if isinstance(self.pump, SpoolPump):
             self.pump.use_detours([backlog_path(self.primary_name, index) for index in queues])
 
     def _is_detour(self, path: str) -> bool:
-        return isinstance(self.pump, DetourPump) and self.pump.is_detour(path)
+        return isinstance(self.pump, SpoolPump) and self.pump.is_detour(path)
 
     # --- progress ---
 

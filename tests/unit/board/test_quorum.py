@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus import Namespace, SendAvailabilityPairedNamespaceOptions, ShareFailover
-from twinbus.board.look import PostedReport
+from twinbus.board.board_peek import PostedReport
 from twinbus.board.quorum import FRESH_S, INSTANCES_MAX, REPLAY_S, SharedFindings, sign
 from twinbus.board.report import EntityFinding, ProcessPhase, ProcessReport, ReportedState, encode_report
 from twinbus.cli.arguments.pairing_arguments import DECLARED

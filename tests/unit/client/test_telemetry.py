@@ -23,7 +23,7 @@ from twinbus.client.reporting.metric_types import LABELS, Metric
 from twinbus.client.reporting.metrics import METRICS
 from twinbus.client.reporting.status import AbilityStatus, BoardStatus, EntityStatus, Phase, SpoolStatus, Status
 from twinbus.client.reporting.telemetry import PICTURE_S, Telemetry
-from twinbus.pairing.abilities import Ability
+from twinbus.pairing.primary_abilities import Ability
 
 PAIR = {"client": "1", "primary": "contoso", "secondary": "backup"}
 SPOOLING = replace(

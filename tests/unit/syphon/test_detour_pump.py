@@ -14,7 +14,7 @@ from twinbus.amqp.codec.types import Timestamp
 from twinbus.pairing.backlog.envelope import SCHEDULE_ANNOTATION, open_envelope, read_aliases
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import dead_letter_reasons as reasons
-from twinbus.syphon.pump.detour_pump import DetourPump
+from twinbus.syphon.pump.spool_pump import SpoolPump
 from twinbus.transport.failures import unreachable
 
 DOWN = Error("amqp:internal-error", "out of order")
@@ -28,7 +28,7 @@ MINUTE_MS = 60_000
 class SpoolHarness(PumpHarness):
     """The queues are those of a spool; the secondary has three backlog queues."""
 
-    pump: DetourPump
+    pump: SpoolPump
 
     def __init__(self, queues: int = 1, detours: int = 3, **wishes: Any) -> None:
         self._detour_count = detours
@@ -36,8 +36,8 @@ class SpoolHarness(PumpHarness):
         """Destinations that nobody can connect to."""
         super().__init__(queues, **wishes)
 
-    def make_pump(self, paths: list[str], options: SyphonOptions) -> DetourPump:
-        return DetourPump(paths, options, self.now_ms, detours=BACKLOG[: self._detour_count])
+    def make_pump(self, paths: list[str], options: SyphonOptions) -> SpoolPump:
+        return SpoolPump(paths, options, self.now_ms, detours=BACKLOG[: self._detour_count])
 
     def _open(self, path: str) -> None:
         if path in self.unreachable:

@@ -30,8 +30,8 @@ from twinbus.broker.core.commands import (
     SetSessionState,
     SettleMessages,
 )
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEvents
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import NOBODY, AddressedReply, Notice, Reply, Step
 from twinbus.broker.operations import Abandon, Defer, Done, Refused
 from twinbus.broker.store.api import (

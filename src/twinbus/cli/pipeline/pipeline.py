@@ -268,7 +268,7 @@ def write_page(out: Path, found: Findings) -> None:
 
 def report_text(found: Findings) -> str:
     from twinbus.spark.report.page import held, summary
-    from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES
+    from twinbus.spark.transforms.verdict_names import ACCEPTED_CLASSES
 
     reconciled = found.reconciliation
     shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]

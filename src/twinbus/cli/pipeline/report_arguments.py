@@ -101,7 +101,7 @@ class CountArguments(ArgumentGroup):
         if self.primary is None:
             return found
         from twinbus.spark.report.service_counts import compare_runtime
-        from twinbus.spark.transforms.verdict_classes import STORED, WAITING
+        from twinbus.spark.transforms.verdict_names import STORED, WAITING
 
         try:
             there = [each for each in self._entities() if found.selection.has_entity(each.entity)]

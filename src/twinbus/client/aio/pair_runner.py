@@ -51,12 +51,12 @@ from twinbus.client.reporting.event_log import AioEventLog
 from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.sdk.failures import LinkFailed, describe
 from twinbus.client.setup.preparation import Preparation
-from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
+from twinbus.pairing.primary_abilities import Ability
 from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.syphon import Alert

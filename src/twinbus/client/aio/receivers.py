@@ -21,7 +21,7 @@ from twinbus.client.reporting.ledger_events import ClientRecorder, Completions
 from twinbus.client.sdk.failures import describe
 from twinbus.client.sdk.internals.connections import close_thoroughly
 from twinbus.client.sdk.internals.handlers import AioHookedReceiver
-from twinbus.pairing.abilities import Ability
+from twinbus.pairing.primary_abilities import Ability
 from twinbus.pairing.sending.failure import Failure
 
 

@@ -36,12 +36,12 @@ from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
 from twinbus.ledger import Ledger
 from twinbus.pairing import closing
-from twinbus.pairing.abilities import AbilityRecord
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.failover import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.primary_abilities import AbilityRecord
 from twinbus.pairing.secondary import Reachable
 from twinbus.pairing.sending.error_class import classifier_for
 from twinbus.pairing.sending.failure import Failure

@@ -14,7 +14,7 @@ from typing import Any
 
 from twinbus.client.reporting.order_status import OrderStatus
 from twinbus.deprecated import warn_of
-from twinbus.pairing.abilities import Ability
+from twinbus.pairing.primary_abilities import Ability
 from twinbus.plain_text import LINE_LENGTH_MAX, harmless, on_one_line
 from twinbus.units import clock_time, offset_time, rough_duration, size_text
 

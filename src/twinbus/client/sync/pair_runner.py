@@ -52,12 +52,12 @@ from twinbus.client.sync.sides import PairSides
 from twinbus.client.sync.syphon_runner import SyphonRunner
 from twinbus.client.sync.timers import Timers
 from twinbus.client.sync.transport import BacklogLinks, Transport
-from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SIDES, SideFaulted, SideName
 from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event as EntityEvent
 from twinbus.pairing.events import SendSucceeded, TimeCame
+from twinbus.pairing.primary_abilities import Ability
 from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.syphon import Alert

@@ -36,9 +36,9 @@ from twinbus.client.reporting.status import Phase, Status
 from twinbus.client.reporting.telemetry import TELEMETRY
 from twinbus.client.sdk.failures import LinkFailed
 from twinbus.errors import AmqpError, NamespaceError, QuotaExceeded, TwinbusError
-from twinbus.pairing.abilities import Ability
 from twinbus.pairing.closing import SideName
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.primary_abilities import Ability
 from twinbus.pairing.sending.error_class import ErrorClass, SendKind, classify
 from twinbus.pairing.sending.failure import Failure, FailureKind
 from twinbus.pairing.sending.receipt import NamespaceSide

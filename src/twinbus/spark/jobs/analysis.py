@@ -51,7 +51,7 @@ from twinbus.spark.transforms.queue_contents import with_place
 from twinbus.spark.transforms.reconciliation import Evidence, named, reconciliation, verdict_table, verdicts
 from twinbus.spark.transforms.selection import ALL, LedgerSelection, is_chosen, is_chosen_entity, overlaps_window
 from twinbus.spark.transforms.traffic import flow
-from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES, WAITING
+from twinbus.spark.transforms.verdict_names import ACCEPTED_CLASSES, WAITING
 from twinbus.units import clock_time_or_ms
 
 if TYPE_CHECKING:

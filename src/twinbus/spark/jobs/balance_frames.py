@@ -28,7 +28,7 @@ from twinbus.spark.jobs.spark_files import spark_files
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.spark.jobs.tables import read_table
 from twinbus.spark.session import is_little, restore_active_session, session_for
-from twinbus.spark.transforms.given_rows import frame_of
+from twinbus.spark.transforms.local_rows import frame_of
 from twinbus.storage import Folder, Lease
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.compaction.primaries import split_name
 from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms.selection import ALL, LedgerSelection
-from twinbus.spark.transforms.verdict_classes import (
+from twinbus.spark.transforms.verdict_names import (
     ACCEPTED_CLASSES,
     DUPLICATED,
     IN_DOUBT,

@@ -12,7 +12,7 @@ from twinbus.plain_text import in_html
 from twinbus.spark.compaction.coverage import MissingRecords
 from twinbus.spark.jobs.findings import MINOR_SKEW_MS, MINUTE_MS, Findings, Row
 from twinbus.spark.report.plots import PlotBar, columns, line, shares, timeline
-from twinbus.spark.transforms.verdict_classes import ACCEPTED_CLASSES, OTHER_CLASSES
+from twinbus.spark.transforms.verdict_names import ACCEPTED_CLASSES, OTHER_CLASSES
 from twinbus.units import clock_time_or_ms, percent, report_duration
 
 UNKNOWN_SHOWN = 50

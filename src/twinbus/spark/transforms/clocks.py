@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
 from twinbus.spark.transforms.accounts import MINUTE_MS
-from twinbus.spark.transforms.given_rows import frame_of
+from twinbus.spark.transforms.local_rows import frame_of
 
 SAME_CLOCK_MS = 1000
 """How far apart two records of one event on one machine may be."""

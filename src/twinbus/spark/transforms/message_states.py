@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.transforms.accounts import HOLDERS, MINUTE_MS
 from twinbus.spark.transforms.sums import Sum, Sums, add_up
-from twinbus.spark.transforms.verdict_classes import (
+from twinbus.spark.transforms.verdict_names import (
     DEAD_LETTERED,
     DELIVERED,
     DISCARDED,

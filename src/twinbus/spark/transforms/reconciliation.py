@@ -54,7 +54,7 @@ from twinbus.spark.transforms.accounts import MINUTE_MS
 from twinbus.spark.transforms.clocks import by_machine, by_process, in_minutes, queue_reach_ms, with_reach
 from twinbus.spark.transforms.message_states import ACKNOWLEDGED, GONE, IN_BACKLOG, IN_SPOOL, TOO_FEW, is_watched
 from twinbus.spark.transforms.queue_contents import NEVER_STORED, THERE
-from twinbus.spark.transforms.verdict_classes import DUPLICATED, IN_DOUBT, LOST, STORED, UNKNOWN, WAITING
+from twinbus.spark.transforms.verdict_names import DUPLICATED, IN_DOUBT, LOST, STORED, UNKNOWN, WAITING
 
 FRONTIERS = {
     "delivered_to_min": ("entity", "session"),

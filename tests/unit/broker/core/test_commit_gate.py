@@ -29,7 +29,7 @@ from twinbus.broker.core.commands import (
     UpdateQueue,
 )
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import NOBODY, Delivery, Notice, Reply
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.topics.rules import Rule

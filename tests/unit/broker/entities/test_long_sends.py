@@ -20,8 +20,8 @@ from twinbus.broker.core.commands import (
     UpdateQueue,
     UpdateTopic,
 )
-from twinbus.broker.core.machine import NamespaceMachine
 from twinbus.broker.core.message_events import MessageEventKind, MessageEvents
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import NOBODY, WORK_PER_STEP, Step, TopicDescription
 from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 from twinbus.broker.entities.topics.rules import Rule, SqlAction, SqlFilter

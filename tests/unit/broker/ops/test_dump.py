@@ -11,7 +11,7 @@ import pytest
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.broker.core.commands import CreateQueue
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.entities.settings import AuthorizationRule, QueueSettings
 from twinbus.broker.ops.dump import DUMPS_KEPT, HIDDEN, connection_facts, queue_facts, without_secrets, write_dump
 from twinbus.broker.store.memory import MemoryStore

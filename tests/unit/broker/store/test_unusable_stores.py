@@ -10,7 +10,7 @@ import pytest
 from namespace_harness import NamespaceHarness
 
 from twinbus.broker.core.commit_gate import CommitGate
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.data_directory import STORE_FILE
 from twinbus.broker.server import NamespaceServer
 from twinbus.broker.store.api import StoredNamespace

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pairing.abilities import PATHS_MAX, Abilities, Ability, verdict
 from twinbus.pairing.effects import ReportEvent
+from twinbus.pairing.primary_abilities import PATHS_MAX, Abilities, Ability, verdict
 from twinbus.pairing.sending.failure import Failure, FailureKind
 
 INTERNAL = Failure(FailureKind.INTERNAL, "no", "amqp:internal-error")

@@ -92,7 +92,7 @@ class LockedReader(LinkHandler):
                 answer.set_exception(ConnectionFailed(failure))
 
 
-class LockedSearch:
+class SelectiveReceive:
     """One search in one queue: `run` it once."""
 
     def __init__(self, connection: NamespaceConnection, path: str, attempt_s: float) -> None:

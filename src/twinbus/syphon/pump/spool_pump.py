@@ -24,7 +24,7 @@ FOR_GOOD = (reasons.EXPIRED, reasons.MALFORMED)
 NAMES_A_BACKLOG_QUEUE = "x-ms-path must not be a backlog queue of the secondary"
 
 
-class DetourPump(Pump):
+class SpoolPump(Pump):
     def __init__(
         self,
         paths: Sequence[str],

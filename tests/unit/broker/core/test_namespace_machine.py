@@ -23,7 +23,7 @@ from twinbus.broker.core.commands import (
     SettleMessages,
 )
 from twinbus.broker.core.disk_reads import PEEK_COUNT_MAX, WAITING_READS_MAX
-from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_machine import NamespaceMachine
 from twinbus.broker.core.replies import AddressedReply, LocksRenewed, MessagesFound, Step
 from twinbus.broker.entities.settings import QueueSettings
 from twinbus.broker.operations import Abandon, Complete, Defer, Done, ReceiveMode, ReceiverLost, Refused
