@@ -125,6 +125,10 @@ def test_the_verdict_table_has_every_message_and_is_replaced_only_on_request(
     assert list(broken_rules(document)) == []
     assert document["verdicts_url"] == str(table)
     rows = {(row[0], row[1]): (row[2], row[3]) for row in rows_in(table)}
+    held = (
+        f"select count(*) from '{table}/*.parquet' where held_ms is not null and not coalesce(why like 'held%', false)"
+    )
+    assert duckdb.connect().execute(held).fetchone() == (0,), "no syphon holds what came home"
     times = first_heard_ms(scenario)
     expected = {key: (verdict, times[key]) for key, verdict in scenario.expected.items()}
     assert {
@@ -160,6 +164,8 @@ def test_an_entity_that_nobody_has_heard_of_is_no_proof(
         (["--since", "1h", "--until", "2h"], "--since must be before --until"),
         (["--entity", " "], "must not be empty"),
         (["--overwrite"], "no effect without --verdicts"),
+        (["--verdicts", ""], "--verdicts must not be empty"),
+        (["--verdicts", " ", "--overwrite"], "--verdicts must not be empty"),
         (["--counts", "nothing.json"], "nothing.json cannot be read"),
     ],
 )
@@ -228,6 +234,7 @@ def test_a_watch_alerts_survives_a_ledger_that_is_away_and_serves_its_numbers(
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert list(broken_rules(events)) == []
     assert [each["event"] for each in events] == ["round", "alert", "round_failed"]
+    assert events[0]["elapsed_s"] == round(events[0]["elapsed_s"], 3)
     assert (events[1]["alert"], events[1]["state"], events[1]["messages"]) == ("lost", "begun", 3)
     assert json.loads(heard.read_text())["named"][0]["verdict"] == "lost"
     text = numbers.read_text()

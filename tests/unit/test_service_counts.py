@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,52 @@ def test_rows_of_a_table_are_read_from_csv(tmp_path: Path) -> None:
     file.write_text(f"TimeGenerated,MetricName,EntityName,Total,TimeGrain\n{FROM},CompleteMessage,orders,5,PT1H\n")
     [point] = read_points([file])
     assert (point.metric, point.entity, point.grain_ms, point.total) == (COMPLETED, "orders", 60 * MINUTE, 5)
+
+
+def test_the_csv_that_the_portal_exports_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "query_data.csv"
+    file.write_text(
+        '"TimeGenerated [UTC]",MetricName,Total,EntityName\n'
+        '"3/9/2025, 6:00:00.000 AM",IncomingMessages,5,orders\n'
+        '"12/31/2025, 12:30:00.250 PM",IncomingMessages,6,orders\n'
+    )
+    assert [(each.since_ms, each.total) for each in read_points([file])] == [(START, 5), (1_767_184_200_250, 6)]
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "said"),
+    [
+        ("TimeGenerated,Total", "{at},inf", "Total must be a number from 0 on, got 'inf'"),
+        ("TimeGenerated,Total", "{at},nan", "Total must be a number from 0 on, got 'nan'"),
+        ("TimeGenerated,Total", "{at},-1", "Total must be a number from 0 on, got '-1'"),
+        ("TimeGenerated,Total", "{at},many", "Total must be a number from 0 on, got 'many'"),
+        ("TimeGenerated,Total,TimeGrain", "{at},1,PT0S", "TimeGrain must be a duration such as PT1M, got 'PT0S'"),
+        ("TimeGenerated,Total,TimeGrain", "{at},1,-PT1M", "TimeGrain must be a duration such as PT1M, got '-PT1M'"),
+        ("TimeGenerated,Total,TimeGrain", "{at},1,hour", "TimeGrain must be a duration such as PT1M, got 'hour'"),
+        ("TimeGenerated,Total", "soon,1", "its time must be in UTC, such as 2025-03-09T06:00:00Z or"),
+        ("TimeGenerated [Local Time],Total", "{at},1", "there is no column TimeGenerated in UTC"),
+        ("When,Total", "{at},1", "there is no column TimeGenerated in UTC"),
+        ("TimeGenerated,Count", "{at},1", "there is no column Total"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_line(tmp_path: Path, head: str, row: str, said: str) -> None:
+    file = tmp_path / "metrics.csv"
+    good = row.format(at=FROM).replace("inf", "1")
+    file.write_text(f"{head},MetricName\n{good},ActiveMessages\n{row.format(at=FROM)},IncomingMessages\n")
+    with pytest.raises(OptionsError, match=re.escape(f"--counts {file}:3: {said}")):
+        read_points([file])
+    fields = dict(zip(head.split(","), row.format(at=FROM).split(","), strict=True))
+    record = fields | {"metricName": "IncomingMessages"}
+    file.write_text(json.dumps(record | {"metricName": "Other"}) + "\n" + json.dumps(record))
+    with pytest.raises(OptionsError, match=re.escape(f"--counts {file}:2: {said}")):
+        read_points([file])
+
+
+def test_a_wrong_value_in_the_answer_of_the_metrics_api_is_refused(tmp_path: Path) -> None:
+    for total in (-1.0, float("inf")):
+        file = written(tmp_path / "a.json", metric(INCOMING, "orders", 1.0, total))
+        with pytest.raises(OptionsError, match=re.escape(f"--counts {file}: Total must be a number from 0 on, got")):
+            read_points([file])
 
 
 @pytest.mark.parametrize("text", ["", "hello", "{}", '{"value": [{"name": 1}]}', "a,b\n1,2\n", "[1]"])

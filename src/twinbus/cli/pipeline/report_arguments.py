@@ -71,6 +71,8 @@ class VerdictArguments(ArgumentGroup):
             if self.overwrite:
                 raise OptionsError("--overwrite has no effect without --verdicts")
             return None
+        if not self.verdicts.strip():
+            raise OptionsError("--verdicts must not be empty: it is the folder or URL of the table, e.g. ./verdicts")
         from twinbus.spark.jobs.verdict_files import VerdictFiles
 
         files = VerdictFiles(self.verdicts, self.overwrite)

@@ -201,7 +201,12 @@ def _after_round(
     backlog = sum(each.messages for each in facts.away.values())
     if as_json:
         round_facts = {"at": utc_time(now), "verdict": found.reconciliation.verdict, "lost": facts.lost}
-        round_facts |= {"unknown": facts.unknown, "waiting": facts.waiting, "backlog": backlog, "elapsed_s": took_s}
+        round_facts |= {
+            "unknown": facts.unknown,
+            "waiting": facts.waiting,
+            "backlog": backlog,
+            "elapsed_s": round(took_s, 3),
+        }
         say_event("round", round_facts)
     else:
         verdict = found.reconciliation.verdict

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +34,9 @@ SHAPE = (
     "--counts takes what Azure Monitor gives: the answer of `az monitor metrics list`, records of a diagnostic "
     "setting, or CSV with the columns TimeGenerated, MetricName, Total and, if split by it, EntityName"
 )
+
+PORTAL_TIME = "%m/%d/%Y, %I:%M:%S.%f %p"
+"""As the portal of Log Analytics exports it: `3/9/2025, 6:00:00.000 AM`, in a column `TimeGenerated [UTC]`."""
 
 Outcome = Literal["agrees", "fewer", "more", "not comparable"]
 
@@ -89,6 +95,13 @@ def read_points(files: Iterable[Path]) -> list[ServicePoint]:
     return [found[key] for key in sorted(found)]
 
 
+class _WrongPoint(ValueError):
+    """A value that cannot be; it says what would be right."""
+
+    line = 0
+    """Where it is in its file; 0: unknown."""
+
+
 def _points(files: Iterable[Path]) -> Iterator[ServicePoint]:
     for file in files:
         try:
@@ -96,6 +109,9 @@ def _points(files: Iterable[Path]) -> Iterator[ServicePoint]:
             points = list(_of_text(text))
         except OSError as error:
             raise OptionsError(f"--counts {file} cannot be read: {error.strerror}") from None
+        except _WrongPoint as error:
+            where = f"{file}:{error.line}" if error.line else f"{file}"
+            raise OptionsError(f"--counts {where}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError, csv.Error):
             raise OptionsError(f"--counts {file} cannot be understood: {SHAPE}") from None
         if not points:
@@ -105,15 +121,25 @@ def _points(files: Iterable[Path]) -> Iterator[ServicePoint]:
 
 def _of_text(text: str) -> Iterator[ServicePoint]:
     if not text.lstrip().startswith(("{", "[")):
-        for row in csv.DictReader(text.splitlines()):
-            yield from _of_record(row)
+        rows = csv.DictReader(text.splitlines())
+        for row in rows:
+            yield from _at_line(rows.line_num, _of_record(row))
         return
     try:
-        documents = [json.loads(text)]
+        documents = [(0, json.loads(text))]
     except json.JSONDecodeError:  # a setting that writes to storage puts one object on each line
-        documents = [json.loads(line) for line in text.splitlines() if line.strip()]
-    for document in documents:
-        yield from _of_document(document)
+        lines = enumerate(text.splitlines(), 1)
+        documents = [(number, json.loads(line)) for number, line in lines if line.strip()]
+    for number, document in documents:
+        yield from _at_line(number, _of_document(document))
+
+
+def _at_line(number: int, points: Iterator[ServicePoint]) -> Iterator[ServicePoint]:
+    try:
+        yield from points
+    except _WrongPoint as error:
+        error.line = number
+        raise
 
 
 def _of_document(document: Any) -> Iterator[ServicePoint]:
@@ -141,17 +167,62 @@ def _of_metric(metric: Mapping[str, Any], interval: str | None) -> Iterator[Serv
 
 def _of_record(record: Mapping[str, Any]) -> Iterator[ServicePoint]:
     """A record of a diagnostic setting, or a row of a table; these have their entity only if they were split by it."""
-    fields = {name.strip().lower().replace(" ", ""): value for name, value in record.items() if name}
+    fields = {_plain(name): value for name, value in record.items() if name}
     name = METRICS.get(str(fields["metricname"]).lower())
-    if name and fields["total"] not in (None, ""):
-        at = next(fields[each] for each in ("timegenerated", "timestamp", "time") if each in fields)
+    if not name:
+        return
+    if "total" not in fields:
+        raise _WrongPoint("there is no column Total")
+    if fields["total"] not in (None, ""):
+        at = next((fields[each] for each in ("timegenerated", "timestamp", "time") if each in fields), None)
+        if at is None:
+            raise _WrongPoint("there is no column TimeGenerated in UTC")
         yield _point(fields.get("entityname"), name, at, fields.get("timegrain"), fields["total"])
 
 
-def _point(entity: Any, metric: str, at: str, grain: str | None, total: Any) -> ServicePoint:
-    since_ms = round(parse_time(at).timestamp() * 1000)
-    grain_ms = parse_iso_duration(grain) if grain else GRAIN_MS
-    return ServicePoint(str(entity or "").strip("/").lower(), metric, since_ms, grain_ms, round(float(total)))
+def _plain(name: str) -> str:
+    return re.sub(r"\[utc\]$", "", name.lower().replace(" ", ""))
+
+
+def _point(entity: Any, metric: str, at: Any, grain: Any, total: Any) -> ServicePoint:
+    """Raises `_WrongPoint`."""
+    return ServicePoint(
+        str(entity or "").strip("/").lower(), metric, _time_ms(at), _grain_ms(grain), _count(total, metric, at)
+    )
+
+
+def _time_ms(text: Any) -> int:
+    try:
+        at = parse_time(text)
+    except (ValueError, TypeError):
+        try:
+            at = datetime.strptime(f"{text}".strip(), PORTAL_TIME).replace(tzinfo=UTC)
+        except ValueError:
+            right = "2025-03-09T06:00:00Z or 3/9/2025, 6:00:00.000 AM"
+            raise _WrongPoint(f"its time must be in UTC, such as {right}, got {text!r}") from None
+    return round(at.timestamp() * 1000)
+
+
+def _grain_ms(text: Any) -> int:
+    if not text:
+        return GRAIN_MS
+    try:
+        grain_ms = parse_iso_duration(text)
+    except (ValueError, TypeError):
+        grain_ms = 0
+    if grain_ms <= 0:
+        raise _WrongPoint(f"TimeGrain must be a duration such as PT1M, got {text!r}")
+    return grain_ms
+
+
+def _count(value: Any, metric: str, at: Any) -> int:
+    try:
+        total = float(value)
+    except (ValueError, TypeError):
+        total = math.nan
+    if not 0 <= total < math.inf:
+        raise _WrongPoint(f"Total must be a number from 0 on, got {value!r} ({metric} at {at})")
+    return round(total)
 
 
 # --- comparing ---

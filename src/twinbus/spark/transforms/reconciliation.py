@@ -335,5 +335,8 @@ def verdict_table(states: DataFrame, verdicts: DataFrame, report_ms: int) -> Dat
     settled = states.where(~is_watched()).withColumns(
         {"verdict": F.col("state"), "why": F.lit(None).cast("string"), "overtaken": F.lit(False)}
     )
-    together = settled.unionByName(verdicts, allowMissingColumns=True).withColumn("report_ms", F.lit(report_ms))
+    is_held = F.col("why").isin(HELD, HELD_BY_KILLED)  # whoever took it has it no more once it came home
+    together = settled.unionByName(verdicts, allowMissingColumns=True).withColumns(
+        {"report_ms": F.lit(report_ms), "held_ms": F.when(is_held, F.col("held_ms"))}
+    )
     return together.select(*(F.col(name).cast(kind).alias(name) for name, kind in VERDICT_COLUMNS.items()))
