@@ -14,6 +14,7 @@ from scripted_ledger import make_scenario
 from twinbus.cli.main import run
 from twinbus.errors import StoreError
 from twinbus.ledger.upkeep.expected import EXPECTED_FILE
+from twinbus.spark.failures import summarize
 from twinbus.spark.jobs.spark_files import DirectFiles, path_for_spark
 from twinbus.spark.jobs.stored_rows import rows_in
 from twinbus.storage import open_folder
@@ -125,3 +126,12 @@ def test_rows_that_spark_wrote_to_another_machine_are_an_error(spark: SparkSessi
         before = [each.name for each in open_folder(here).files()][count:]
         with pytest.raises(StoreError, match="executors write to a place that this process does not see"):
             missing.write(rows, "", before)
+
+
+def test_a_file_that_only_executors_do_not_see_is_not_called_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "steps" / "1.parquet"
+    trace = f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:{file}. It does not exist."
+    assert "cannot be read: remove the store" in summarize(trace)
+    file.parent.mkdir()
+    file.touch()
+    assert summarize(trace) == f"executors do not see {file}: give a folder that all machines share, or a URL"

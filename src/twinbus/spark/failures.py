@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.jvm import explain_exit
@@ -16,6 +17,7 @@ _CALL = "An error occurred while calling "
 _SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _DAMAGED = re.compile(r"error while reading file (?:file:)?(?:/+(?=/))?(\S+\.parquet)")
+_MISSING_FILE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of a traceback of ours, from a task."""
 
@@ -57,6 +59,8 @@ def summarize(text: str) -> str:
     if missing is not None:
         return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
     damaged = _DAMAGED.search(text)
+    if damaged is not None and _MISSING_FILE in text and Path(damaged[1]).exists():
+        return f"executors do not see {damaged[1]}: give a folder that all machines share, or a URL"
     if damaged is not None:
         return f"{damaged[1]} cannot be read: {_way_out(damaged[1])}"
     ours = _OURS.search(text)

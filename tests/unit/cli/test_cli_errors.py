@@ -21,6 +21,7 @@ WRONG_ARGUMENTS = [
     ("it's", "serve, proxy"),
     ("--bogus", "--version"),
     ("serve extra", "takes options only"),
+    ("pipeline report --ledger x --out s3://b/x.html", "--out is a file of this machine, not a URL (s3://...)"),
     ("serve --prot 1", "--namespace, --data"),
     ("serve --queu a", "did you mean --queue?"),
     ("serve --json=yes", "does not take a value"),
