@@ -30,13 +30,20 @@ FILES = {module_name(file): file for file in sorted(SOURCE.rglob("*.py"))}
 
 
 @cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All that can name a module or a class; the rest is not kept."""
+    kinds = ast.Import | ast.ImportFrom | ast.ClassDef
+    return [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+
+
+@cache
 def imports_of(file: Path) -> tuple[str, ...]:
     """Every imported module, type-only imports too."""
     return tuple(_imports_of(file))
 
 
 def _imports_of(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -115,7 +122,7 @@ def test_a_class_name_has_one_meaning() -> None:
     for module, file in FILES.items():
         if is_below(module, "client.sync"):
             continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

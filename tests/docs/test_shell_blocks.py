@@ -17,7 +17,7 @@ RUN_HERE = {page: blocks for page, blocks in PAGES.items() if any(for_the_shell(
 MAKE_LINES = [line for blocks in PAGES.values() for block in blocks for line in logical_lines(block.code)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.timeout(600)  # some pages have many commands, and other tests run beside this one
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:

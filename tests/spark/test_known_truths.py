@@ -34,7 +34,7 @@ def report(spark: SparkSession, ledger: Path) -> Findings:
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
     says_what_is_proven(spark, tmp_path, TRUTHS[name])

@@ -71,6 +71,7 @@ def test_a_window_has_the_messages_that_were_accepted_in_it_with_what_became_of_
     }
 
 
+@pytest.mark.long
 def test_a_window_around_everything_gives_the_report_of_everything(
     spark: SparkSession, compacted: CompactedLedger, findings: Findings
 ) -> None:

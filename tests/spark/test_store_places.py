@@ -78,6 +78,7 @@ def test_verdicts_at_a_url_are_replaced_only_by_new_ones(tmp_path: Path, command
     assert not first & files_in(verdicts, ".parquet")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("s3", "spark")
 def test_where_everything_is_at_a_url_a_writer_that_is_absent_makes_the_answer_unknown(
     tmp_path: Path, commands: Commands, capsys: pytest.CaptureFixture[str]
