@@ -9,23 +9,30 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from json_rules import broken_rules
 from scripted_ledger import make_scenario
 
-from twinbus.cli.pipeline.quick_start import MAKER
+from twinbus.cli.pipeline import quick_start
+from twinbus.cli.pipeline.quick_start import MAKER, make_unasked
+from twinbus.errors import TwinbusError
 from twinbus.spark import class_archive
 from twinbus.spark.class_archive import (
     ATTEMPTS_MAX,
     NEVER_VARIABLE,
     archive_file,
     count_attempt,
+    forget_attempts,
     keep_archive,
     maker_lock,
     may_be_made,
     options_to_use,
+    remove_unused,
 )
+
+REAL_RUN = subprocess.run
 
 WITH_ALL_IT_STARTS = """
 import ctypes, os, subprocess, sys
@@ -116,7 +123,7 @@ def test_where_no_archive_gets_complete_no_more_are_tried() -> None:
     ("variable", "value"),
     [
         (NEVER_VARIABLE, "1"),
-        ("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=mine.jsa"),
+        ("JAVA_TOOL_OPTIONS", "-agentlib:jdwp=transport=dt_socket,server=y,address=5005"),
         ("SPARK_SUBMIT_OPTS", "-Xshare:off"),
         ("_JAVA_OPTIONS", "-XX:ArchiveClassesAtExit=mine.jsa"),
         ("PYSPARK_SUBMIT_ARGS", "--driver-java-options -Dmine=1 pyspark-shell"),
@@ -127,6 +134,54 @@ def test_no_archive_is_made_against_the_will_of_the_user(
 ) -> None:
     monkeypatch.setenv(variable, value)
     assert not may_be_made()
+
+
+def test_an_archive_that_was_complete_once_is_made_again() -> None:
+    with maker_lock(archive_file()) as lock:
+        assert lock is not None
+        for _ in range(ATTEMPTS_MAX):
+            count_attempt(lock)
+        forget_attempts(lock)
+    assert may_be_made()
+
+
+def test_a_maker_ships_nothing_sees_no_keys_and_runs_no_code_of_the_folder_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINBUS_LEDGER_SHIP_TO", str(tmp_path / "shipped"))
+    monkeypatch.setenv("TWINBUS_PRIMARY", "Endpoint=sb://contoso/;SharedAccessKeyName=a;SharedAccessKey=hush")
+    (tmp_path / "typer.py").write_text("raise SystemExit('code of the folder')")
+    monkeypatch.chdir(tmp_path)
+    seen = {}
+
+    def report(command: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+        see = "import os, typer; print(typer.__file__, os.environ.get('TWINBUS_PRIMARY'))"
+        start = command[: command.index("-c") + 1]
+        seen["text"] = REAL_RUN([*start, see], env=how["env"], cwd=how["cwd"], capture_output=True, text=True).stdout
+        return subprocess.CompletedProcess(command, 1, b"", b"enough")
+
+    monkeypatch.setattr(subprocess, "run", report)
+    monkeypatch.setattr(os, "nice", lambda _by: 0)
+    with pytest.raises(TwinbusError, match="enough"):
+        make_unasked()
+    assert seen["text"].endswith("typer/__init__.py None\n")
+    assert not (tmp_path / "shipped").exists()
+
+
+def test_a_maker_is_started_without_the_keys_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda _command, **how: given.append(how["env"]))
+    quick_start._start_maker()
+    assert [("AWS_SECRET_ACCESS_KEY" in env, "PATH" in env) for env in given] == [(False, True)]
+
+
+def test_without_a_home_folder_there_is_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(_self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    assert (options_to_use(), may_be_made()) == ("", False)
 
 
 def test_no_archive_is_made_where_it_would_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +203,7 @@ def test_archives_of_others_go_when_no_jvm_has_used_them_for_long(archive: Path)
     draft = archive.with_name("draft")
     draft.touch()
     keep_archive(draft, archive)
+    remove_unused(archive)
     assert sorted(archive.parent.iterdir()) == sorted([archive, fresh])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -329,6 +330,15 @@ def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPa
     assert [SparkArguments(master=master).is_local for master in masters] == [True, True, False]
     (tmp_path / "spark-defaults.conf").write_text("spark.master spark://host:7077\n")
     assert not SparkArguments().is_local
+
+
+def test_a_drain_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    string = "Endpoint=sb://contoso.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=hush"
+    found = CliRunner().invoke(app, ["pipeline", "drain", "--primary", string, "--secondary", string])
+    assert isinstance(found.exception, TwinbusError)
+    assert "pip install 'twinbus[spark]'" in str(found.exception)
 
 
 def test_a_string_on_the_command_line_is_of_no_use_to_executors_elsewhere() -> None:

@@ -33,8 +33,9 @@ ATTEMPTS_MAX = 3
 """Where everything is killed with the command, e.g. in a container that ends with it, no archive gets complete."""
 UNUSED_S = 30 * 86_400
 """How long an archive stays that another Java or PySpark made: both may be in use."""
+DRAFT_S = 3_600
+"""What is older than this in a maker's folder is of one that was killed."""
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-ARCHIVE_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
 def archive_file() -> Path:
@@ -54,7 +55,7 @@ def options_to_use() -> str:
         if not file.is_file() or has_space(file):
             return ""
         check_folder(file.parent, must_be_ours=True)
-    except (OSError, StoreError):
+    except (OSError, StoreError, RuntimeError):  # there may be no home folder
         return ""
     with suppress(OSError):
         os.utime(file)  # it is in use
@@ -67,9 +68,12 @@ def options_to_make(draft: Path) -> str:
 
 
 def may_be_made() -> bool:
-    """Whether there is no archive, and one may be made without being asked for."""
-    given = " ".join(os.environ.get(name, "") for name in JAVA_VARIABLES)
-    if os.environ.get(NEVER_VARIABLE) or any(option in given for option in ARCHIVE_OPTIONS):
+    """Whether there is no archive, and one may be made without being asked for.
+
+    Not with Java options of the user: another JVM with them could take the port of a debugger, and its archive might
+    not fit.
+    """
+    if any(os.environ.get(name) for name in (NEVER_VARIABLE, *JAVA_VARIABLES)):
         return False
     try:
         file = archive_file()
@@ -85,7 +89,7 @@ def may_be_made() -> bool:
             or JAVA_OPTIONS in user_settings(conf_folder())  # ours, which name the archive, do not count then
             or not _can_make_archives()
         )
-    except (OSError, StoreError):
+    except (OSError, StoreError, RuntimeError):
         return False
 
 
@@ -102,12 +106,16 @@ def count_attempt(lock: TextIO) -> None:
     os.pwrite(lock.fileno(), b"x", os.fstat(lock.fileno()).st_size)
 
 
+def forget_attempts(lock: TextIO) -> None:
+    """One was complete: should the archive be deleted, it is made again."""
+    os.ftruncate(lock.fileno(), 0)
+
+
 def keep_archive(draft: Path, file: Path) -> None:
     """Put a complete draft into its place; JVMs that have another one open keep that. Raises `OSError`."""
     with draft.open("rb") as written:
         os.fsync(written.fileno())
     draft.replace(file)
-    _remove_unused(file)
 
 
 def has_space(file: Path) -> bool:
@@ -115,16 +123,15 @@ def has_space(file: Path) -> bool:
     return any(letter.isspace() for letter in str(file))
 
 
-def _remove_unused(file: Path) -> None:
+def remove_unused(file: Path) -> None:
     """Archives that no JVM was started from for long, and what was left by makers that were killed."""
-    before_s = time.time() - UNUSED_S
+    now_s = time.time()
     for each in file.parent.glob("spark-*"):
         with suppress(OSError):
-            if each.stem == file.stem or each.stat().st_mtime >= before_s:
-                continue
-            if each.is_dir():
+            age_s = now_s - each.stat().st_mtime
+            if each.is_dir() and age_s > DRAFT_S:
                 shutil.rmtree(each)
-            else:
+            elif each.is_file() and each.stem != file.stem and age_s > UNUSED_S:
                 each.unlink()
 
 

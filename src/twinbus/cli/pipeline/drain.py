@@ -191,7 +191,7 @@ def drain(
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
       twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
-    executors.check_master()
+    executors.check()
     pause_s = how.every_s()
     if pause_s is not None and (selection.first is not None or only_plan):
         raise OptionsError(f"--every and {'--plan' if only_plan else '--first'} exclude each other")

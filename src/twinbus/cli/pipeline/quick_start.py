@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from twinbus.cli.arguments.common_options import AsJson
 from twinbus.cli.exit_codes import ExitCode
@@ -30,6 +31,12 @@ finally:
     end_jvm()
 """
 """The JVM writes the archive when it ends."""
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "XDG_CACHE_HOME", "LD_LIBRARY_PATH"),
+    *("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"),
+)
+"""What Python and Java need to start. The connection strings and cloud keys of the user are no business of a maker, and
+nobody expects it to ship a ledger."""
 
 
 def quick_start(as_json: AsJson = False) -> None:
@@ -54,7 +61,7 @@ def quick_start(as_json: AsJson = False) -> None:
             with maker_lock(file) as lock:
                 if lock is None:
                     raise TwinbusError(f"another process makes {file} at this moment")
-                _make(file)
+                _make(file, lock)
             size = file.stat().st_size
         except OSError as error:
             raise StoreError(f"no class archive can be written: {error}") from error
@@ -76,12 +83,11 @@ def make_after_this_command(note: Callable[[str], None]) -> None:
 
 def _start_maker() -> None:
     """It has a session of its own and no output: nothing that ends with this command ends it, and nobody waits."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     nothing = subprocess.DEVNULL
     with suppress(OSError):
         subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-P", "-c", MAKER],
-            env=environment,
+            env=_environment(),
             stdin=nothing,
             stdout=nothing,
             stderr=nothing,
@@ -97,23 +103,36 @@ def make_unasked() -> None:
     with maker_lock(file := archive_file()) as lock:
         if lock is not None and may_be_made():
             count_attempt(lock)
-            _make(file)
+            _make(file, lock)
 
 
-def _make(file: Path) -> None:
-    from twinbus.spark.class_archive import has_space, keep_archive, options_to_make
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return kept | {"PYTHONPATH": os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path if folder)}
+
+
+def _make(file: Path, lock: TextIO) -> None:
+    from twinbus.spark.class_archive import (
+        forget_attempts,
+        has_space,
+        keep_archive,
+        options_to_make,
+        remove_unused,
+    )
     from twinbus.spark.jvm import JAVA_OPTIONS
     from twinbus.spark.session import QUICK_START
 
     if has_space(file):
         raise TwinbusError(f"Java can use no class archive below a folder with a space: {file}")
+    remove_unused(file)
     with tempfile.TemporaryDirectory(prefix="spark-quick-start-", dir=file.parent) as folder:
         draft, ledger = Path(folder, "draft.jsa"), Path(folder, "ledger")
         _write_ledger(ledger)
         options = f"{QUICK_START[JAVA_OPTIONS]} {options_to_make(draft)}"
-        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell"}
+        environment = _environment() | {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell"}
         command = [
             sys.executable,
+            "-P",
             "-c",
             REPORT,
             "pipeline",
@@ -124,21 +143,24 @@ def _make(file: Path) -> None:
             "local[2,4]",
         ]
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, timeout=MAKING_S, check=False)  # noqa: S603 - our own command
+            done = subprocess.run(  # noqa: S603 - our own command
+                command, env=environment, cwd=folder, capture_output=True, timeout=MAKING_S, check=False
+            )
         except subprocess.TimeoutExpired:
             raise TwinbusError(f"a small report took more than {MAKING_S} s") from None
         if done.returncode != ExitCode.DONE or not draft.exists():
             errors = done.stderr.decode(errors="replace").strip().splitlines()
             raise TwinbusError(f"Java wrote no class archive: {errors[-1] if errors else 'it does not say why'}")
         keep_archive(draft, file)
+    forget_attempts(lock)
 
 
 def _write_ledger(folder: Path) -> None:
     """A message that took the detour, and one that did not."""
-    from twinbus.ledger import Event, Kind, Ledger
+    from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
 
     queue = "contoso/x-servicebus-transfer/0"
-    with Ledger.at(folder, "shop") as ledger:
+    with Ledger(LedgerOptions(directory=folder, program="shop")) as ledger:
         for kind, where, name in (
             (Kind.ACCEPTED, "", "a"),
             (Kind.FAILED_OVER, "", ""),
