@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,7 +27,7 @@ HEADS = (
     "Cost",
 )
 PLOTS = ("outages over time", "messages over time", "messages a second over time", "operations by stage")
-WIDE, NARROW = 1280, 390
+WIDE, NARROW, SMALL = 1280, 390, 360
 SHOWN = "[...document.querySelectorAll('svg')].filter(each => each.clientWidth)"
 COVERED = f"""{SHOWN}.flatMap(svg => {{
   const texts = [...svg.querySelectorAll('text')].map(each => [each.textContent, each.getBoundingClientRect()]);
@@ -41,6 +42,11 @@ CUT_OFF = f"""{SHOWN}.flatMap(svg => {{
     return box.left < frame.left - 1 || box.right > frame.right + 1;
   }}).map(each => each.textContent);
 }})"""
+HIDDEN = """[...document.querySelectorAll('h2, h3, th, td.long')]
+  .filter(each => each.tagName != 'TH' || ['entity', 'lost', 'unknown', 'messages'].includes(each.innerText))
+  .filter(each => each.getBoundingClientRect().right > innerWidth).map(each => each.innerText)"""
+HINTS = """[...document.querySelectorAll('.wide')].filter(each => each.scrollWidth > each.clientWidth + 1)
+  .filter(each => getComputedStyle(each).backgroundImage == 'none').length"""
 SMALLEST = f"Math.min(...{SHOWN}.map(svg => 12 * svg.getScreenCTM().a))"
 """How large the letters of plots are, in pixels."""
 
@@ -143,6 +149,16 @@ def test_the_page_says_which_messages_it_is_about_what_could_not_be_cut_and_wher
         assert said in text
 
 
+def test_the_plots_of_a_window_after_the_last_record_have_a_span(findings: Findings) -> None:
+    day_ms, last_ms = 86_400_000, findings.coverage.last_ms
+    for made_ms in (last_ms + 3 * day_ms, 0):
+        late = replace(findings, selection=LedgerSelection(last_ms + day_ms), made_ms=made_ms)
+        plot = page(late).partition("outages over time")[2].partition("</svg>")[0]
+        times = re.findall(r">(\d\d:\d\d(?::\d\d)?)</text>", plot)
+        assert len(times) > 2
+        assert len(set(times)) == len(times) or made_ms
+
+
 def test_availability_is_never_rounded_up_to_all(findings: Findings) -> None:
     rows = [{**findings.availability[0], "share": share} for share in (0.9998123, 0.99999961, 1.0)]
     text = page(replace(findings, availability=rows))
@@ -171,13 +187,15 @@ async def test_a_browser_shows_all_of_it_without_a_complaint_or_a_request(findin
         assert "9 lost" in text
         assert f"{findings.coverage.records:,}" in text
         backgrounds = set()
-        for width, dark in ((WIDE, False), (NARROW, False), (NARROW, True)):
+        for width, dark in ((WIDE, False), (NARROW, False), (NARROW, True), (SMALL, False)):
             await shown.look(width=width, dark=dark)
             assert await shown.value("document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
             assert await shown.value(f"{SHOWN}.map(each => each.ariaLabel)") == list(PLOTS)
             assert await shown.value(COVERED) == [], f"labels cover each other at {width}"
             assert await shown.value(CUT_OFF) == [], f"labels are cut off at {width}"
             assert await shown.value(SMALLEST) >= 10, f"letters are too small at {width}"
+            assert await shown.value(HIDDEN) == [], f"what matters most is off screen at {width}"
+            assert await shown.value(HINTS) == 0, "a table that can be moved looks like one"
             backgrounds.add(await shown.value("getComputedStyle(document.body).backgroundColor"))
         assert len(backgrounds) == 2
         assert shown.fetched == [file.as_uri()]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from twinbus.spark.report.plots import FRAMES, PlotBar, columns, line, shares, timeline
+from twinbus.spark.report.plots import FRAMES, ROWS_MAX, PlotBar, columns, line, shares, timeline
 
 LETTER = 7.0
 """Wider than a digit of the report's font."""
@@ -39,10 +39,35 @@ def test_no_label_of_a_plot_covers_another_or_leaves_the_plot(span_ms: int, kind
     drawn = [f"<svg{each}" for each in svg.split("<svg")[1:]]
     for frame, each in zip(FRAMES, drawn, strict=True):
         placed = labels(each)
-        assert len(placed) >= frame.ticks + 1
+        assert len(placed) >= 2
         for (y, _, right, text), (next_y, left, _, next_text) in pairwise(placed):
             assert y != next_y or right < left, f"{text} covers {next_text}"
         assert all(left >= 0 and right <= frame.width for _, left, right, _ in placed)
+
+
+@pytest.mark.parametrize("span_ms", [1, 1_000, 61_000, 3_599_000, 5_321_000, 17 * 3_600_000, 9 * DAY_MS, 4000 * DAY_MS])
+def test_ticks_are_at_round_times(span_ms: int) -> None:
+    first_ms = FIRST_MS - 31_000
+    svg = timeline([PlotBar("orders", "out", first_ms, None, "x")], first_ms, first_ms + span_ms)
+    for frame, each in zip(FRAMES, svg.split("<svg")[1:], strict=True):
+        times = [text for *_, text in labels(each) if ":" in text]
+        assert 1 <= len(times) <= frame.ticks + 1
+        assert len(set(times)) == len(times) or span_ms > DAY_MS, times
+        if span_ms > 61_000:
+            assert all(re.fullmatch(r"\d\d:[0-5][05]", text) for text in times), times
+            assert {text[3:] for text in times} <= {"00", "15", "30", "45"} or span_ms < 3_600_000, times
+
+
+def test_the_value_of_a_column_has_the_digits_it_needs() -> None:
+    points = [(FIRST_MS, 0.03333), (FIRST_MS + 1000, 0.0000123), (FIRST_MS + 2000, 12_345.6), (FIRST_MS + 3000, 12.34)]
+    svg = columns(points, FIRST_MS, FIRST_MS + 4000, 1000)
+    assert re.findall(r": ([\d.,]+)</title>", svg.split("<svg")[1]) == ["0.0333", "0.0000123", "12,346", "12.3"]
+
+
+def test_a_timeline_says_how_many_rows_it_leaves_out() -> None:
+    bars = [PlotBar(f"orders-{at}", "out", FIRST_MS, None, "x") for at in range(ROWS_MAX + 7)]
+    assert "And 7 more" in timeline(bars, FIRST_MS, FIRST_MS + DAY_MS)
+    assert "more" not in timeline(bars[:ROWS_MAX], FIRST_MS, FIRST_MS + DAY_MS)
 
 
 def test_large_numbers_have_no_exponent() -> None:

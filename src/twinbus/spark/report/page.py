@@ -12,7 +12,7 @@ from twinbus.plain_text import in_html
 from twinbus.spark.compaction.coverage import MissingRecords
 from twinbus.spark.jobs.findings import MINOR_SKEW_MS, MINUTE_MS, Findings, Row
 from twinbus.spark.report.plots import PlotBar, columns, line, shares, timeline
-from twinbus.spark.transforms.verdict_names import ACCEPTED_CLASSES, OTHER_CLASSES
+from twinbus.spark.transforms.verdict_names import ACCEPTED_CLASSES, DELIVERED, LOST, OTHER_CLASSES, UNKNOWN
 from twinbus.units import clock_time_or_ms, percent, report_duration
 
 UNKNOWN_SHOWN = 50
@@ -30,13 +30,16 @@ PAGE = """<!doctype html>
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1c2330;--soft:#5b6575;--paper:#fff;--faint:#d9dee7;--stripe:#f5f7fa;--blue:#2f6fde;
---red:#c8372d;--amber:#d98a00;--green:#2c8a4b}
+--red:#c8372d;--amber:#d98a00;--green:#2c8a4b;--shade:#1c233040}
 @media(prefers-color-scheme:dark){:root{--ink:#e4e8ef;--soft:#9aa5b5;--paper:#151a22;--faint:#333c4a;--stripe:#1b212b;
---blue:#6aa0ff;--red:#ff7a70;--amber:#ffbe4d;--green:#68cf8b}}
+--blue:#6aa0ff;--red:#ff7a70;--amber:#ffbe4d;--green:#68cf8b;--shade:#e4e8ef40}}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:0}
 main{max-width:1000px;margin:auto;padding:24px}h1{margin:8px 0;line-height:1.25}
 h2{font-size:18px;margin:40px 0 8px}h3{font-size:15px;margin:24px 0 4px}p{margin:8px 0;max-width:75ch}
-.wide{overflow-x:auto}.soft{color:var(--soft)}
+.wide{overflow-x:auto;background:linear-gradient(90deg,var(--paper) 40%,transparent) 0 0/40px 100% no-repeat local,
+linear-gradient(270deg,var(--paper) 40%,transparent) 100% 0/40px 100% no-repeat local,
+linear-gradient(90deg,var(--shade),transparent) 0 0/16px 100% no-repeat,
+linear-gradient(270deg,var(--shade),transparent) 100% 0/16px 100% no-repeat}.soft{color:var(--soft)}
 table{border-collapse:collapse;min-width:min(100%,480px);font-variant-numeric:tabular-nums}
 th,td{padding:4px 12px 4px 0;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
 th{color:var(--soft);font-weight:600}tr.total td{font-weight:600}
@@ -50,9 +53,14 @@ svg{width:100%;height:auto;display:block}svg.narrow{display:none}svg text{fill:v
 .key.out{background:var(--red)}
 @media(max-width:700px){svg.broad{display:none}svg.narrow{display:block;max-width:480px}}
 @media print{main{max-width:none;padding:0}h2,h3{break-after:avoid}tr,svg{break-inside:avoid}.wide{overflow:visible}}
-@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}.verdict{font-size:18px}}
+@media(max-width:600px){main{padding:16px}td:first-child{overflow-wrap:anywhere;min-width:6em}.verdict{font-size:18px}
+th,td:first-child{white-space:normal}th{vertical-align:bottom}th,td{padding-right:10px}
+.noted :is(table,tbody){display:block}.noted tr{display:flex;flex-wrap:wrap;column-gap:12px;padding:4px 0;
+border-bottom:1px solid var(--faint)}.noted :is(th,td){border:0;padding:0;white-space:normal;overflow-wrap:anywhere}
+.noted :is(th,td).long{flex-basis:100%;min-width:0}}
 """
-"""For light and dark screens, wide ones and phones."""
+"""For light and dark screens, wide ones and phones. A shade at a side of a table says that it goes on there; on phones
+what takes several lines is below the other cells of its row."""
 
 
 def page(findings: Findings) -> str:
@@ -172,9 +180,8 @@ def _unknown_row(unknown: MissingRecords) -> tuple[object, ...]:
 
 def _messages(findings: Findings) -> str:
     found = findings.reconciliation
-    classes = [
-        each for each in (*ACCEPTED_CLASSES, *OTHER_CLASSES) if found.count(each) or each in ("delivered", "lost")
-    ]
+    in_order = (LOST, UNKNOWN, *ACCEPTED_CLASSES, *OTHER_CLASSES)  # on a phone the first columns are seen
+    classes = [each for each in dict.fromkeys(in_order) if found.count(each) or each in (DELIVERED, LOST)]
     heads = ("entity", *(each.replace("_", " ") for each in classes))
     rows = [(entity, *(counts.get(each, 0) for each in classes)) for entity, counts in sorted(found.entities.items())]
     total = ("all", *(found.count(each) for each in classes))
@@ -339,4 +346,5 @@ def table(
 
     top = "".join(cell("th", at, head) for at, head in enumerate(heads)) if any(heads) else ""
     body = "".join(line(at, row) for at, row in enumerate(rows))
-    return f'<div class="wide"><table>{f"<tr>{top}</tr>" if top else ""}{body}</table></div>'
+    kind = "wide noted" if long else "wide"
+    return f'<div class="{kind}"><table>{f"<tr>{top}</tr>" if top else ""}{body}</table></div>'

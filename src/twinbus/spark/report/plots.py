@@ -14,6 +14,14 @@ from twinbus.plain_text import in_html
 from twinbus.units import clock_time_or_ms
 
 TOP, BOTTOM = 8, 46
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+STEPS = (
+    *(count * SECOND for count in (1, 2, 5, 10, 15, 30)),
+    *(count * MINUTE for count in (1, 5, 10, 15, 30)),
+    *(count * HOUR for count in (1, 2, 3, 6, 12)),
+    *(DAY << at for at in range(24)),
+)
+"""Round stretches of time between the ticks of an axis."""
 ROWS_MAX = 60
 
 
@@ -49,8 +57,9 @@ class PlotBar(NamedTuple):
 
 
 def timeline(bars: Sequence[PlotBar], first_ms: int, last_ms: int) -> str:
-    """A row for each name, in the order in which they come."""
-    rows = list(dict.fromkeys(bar.row for bar in bars))[:ROWS_MAX]
+    """A row for each name, in the order in which they come; below the last one, how many more there are."""
+    names = list(dict.fromkeys(bar.row for bar in bars))
+    rows, more = names[:ROWS_MAX], len(names) - ROWS_MAX
     height = TOP + 24 * len(rows) + BOTTOM
 
     def draw(frame: PlotFrame) -> list[str]:
@@ -62,7 +71,7 @@ def timeline(bars: Sequence[PlotBar], first_ms: int, last_ms: int) -> str:
             shapes += [_bar(bar, across, y, last_ms) for bar in bars if bar.row == row]
         return shapes
 
-    return _svgs("outages over time", height, draw)
+    return _svgs("outages over time", height, draw) + (f"<p>And {more:,} more.</p>" if more > 0 else "")
 
 
 def _label(frame: PlotFrame, y: float, name: str) -> str:
@@ -110,7 +119,7 @@ def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bu
         for at_ms, value in points:
             if value:
                 x, y = max(across.at(at_ms), frame.left), up.at(value)
-                title = in_html(f"{clock_time_or_ms(at_ms)}: {value:,.1f}")
+                title = in_html(f"{clock_time_or_ms(at_ms)}: {_number(value)}")
                 size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
                 shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
         return shapes
@@ -149,14 +158,14 @@ class _Axis:
         return self._frame.left + self._frame.inner * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
 
     def draw(self, height: int) -> str:
-        """Lines with the time of day below, and below that the day where another one begins."""
+        """Lines at round times, with the time of day below, and below that the day where another one begins."""
         shapes, day_before = [], ""
-        ticks = self._frame.ticks
-        for tick in range(ticks + 1):
-            x = self._frame.left + self._frame.inner * tick / ticks
+        step = next((each for each in STEPS if self._span <= each * self._frame.ticks), STEPS[-1])
+        start = -(-self._first // step) * step
+        for at_ms in range(start, self._first + self._span + 1, step) or (self._first,):
+            x = self.at(at_ms)
             shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
-            at_ms = round(self._first + self._span * tick / ticks)
-            day, _, time = clock_time_or_ms(at_ms, seconds=self._span < 600_000).partition(" ")
+            day, _, time = clock_time_or_ms(at_ms, seconds=step < MINUTE).partition(" ")
             shapes.append(_text(x, height - 27, time, "middle"))
             if day != day_before:
                 shapes.append(_text(x, height - 11, day, "middle"))
@@ -186,8 +195,11 @@ class _Scale:
 
 
 def _number(value: float) -> str:
-    """Without an exponent: `2,500,000`, `0.25`."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+    """Three digits, or all in front of the point, and no exponent: `2,500,000`, `0.25`."""
+    if value <= 0:
+        return "0"
+    text = f"{value:,.{max(0, 2 - floor(log10(value)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _round_up(value: float) -> float:
