@@ -124,6 +124,11 @@ def try_lock(file: int, *, is_shared: bool = False) -> bool:
     return True
 
 
+def unlock(file: int) -> None:
+    """Before it is closed: a forked child has it open, too."""
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
 def write_holder(lock: int) -> None:
     """Say in a file that this process has locked it."""
     os.truncate(lock, 0)

@@ -48,7 +48,10 @@ def open_folder(location: Location) -> Folder:
             f"a {name}:// URL must not have a password or a query in it, where others could read them: credentials "
             "come from the environment"
         )
-    if not urlsplit(url).netloc and name not in HOST_BY_DEFAULT:
+    if name in HOST_BY_DEFAULT and "://" not in url:
+        url = url.replace(":/", ":///", 1)  # Hadoop writes both
+    parts = urlsplit(url)
+    if not parts.netloc and (name not in HOST_BY_DEFAULT or not parts.path.strip("/")):
         raise OptionsError(f"{url!r} does not say which bucket, container or host: write {name}://NAME/path")
     return UrlFolder(url.rstrip("/"))
 

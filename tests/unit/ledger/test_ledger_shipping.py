@@ -199,6 +199,33 @@ def test_what_was_pruned_there_is_not_brought_back(tmp_path: Path, place: str) -
     assert len(find_segments(ledger)) == count, "what was pruned there may be all there is"
 
 
+def test_a_segment_with_dropped_numbers_is_not_brought_back_either(tmp_path: Path) -> None:
+    ledger, place = tmp_path / "ledger", str(tmp_path / "place")
+    write(ledger, segment_bytes=1 << 20)
+    [segment] = find_segments(ledger)
+    lines = segment.path.read_bytes().splitlines(keepends=True)
+    segment.path.write_bytes(b"".join(lines[:5] + lines[9:]))
+    Shipper(ledger, place).run()
+    assert run("prune", place, "--keep", "0", "--yes", "--unread")[0] == 0
+    again = Shipper(ledger, place).run()
+    assert (again.shipped, again.pruned) == ([], [segment.name])
+
+
+def test_a_copy_that_is_not_there_after_it_was_sent_is_a_failure(tmp_path: Path) -> None:
+    write(tmp_path, segment_bytes=1 << 20)
+    with mock.patch.object(UrlFolder, "upload"):
+        [why] = Shipper(tmp_path, "memory://forgets").run().failed.values()
+    assert "is not what was sent" in why
+
+
+def test_a_place_is_not_listed_while_nothing_is_finished(tmp_path: Path) -> None:
+    with Ledger(LedgerOptions(directory=tmp_path)) as ledger, mock.patch.object(UrlFolder, "files") as listed:
+        ledger.record(Event(Kind.PING))
+        ledger.flush()
+        assert len(Shipper(tmp_path, "memory://idle").run().waiting) == 1
+        assert listed.call_count == 0
+
+
 def test_a_segment_of_which_only_the_beginning_was_pruned_there_is_shipped(tmp_path: Path, place: str) -> None:
     ledger = tmp_path / "ledger"
     write(ledger, segment_bytes=1 << 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, verify
 from twinbus.ledger.options import SHIP_VARIABLE
 from twinbus.ledger.reading.segment_files import find_segments
 from twinbus.ledger.upkeep.pruning import Candidate, prune
+from twinbus.ledger.upkeep.ship_thread import ShipThread
 from twinbus.storage.url_folder import UrlFolder
 
 SEGMENT_BYTES = 1024
@@ -62,6 +64,147 @@ def test_what_a_process_has_left_is_shipped_by_the_next_one(tmp_path: Path) -> N
     assert {each.process for each in found.processes} == {earlier.process, ledger.process}
     assert found.is_complete
     assert ledger.health().shipped == 1, "its own"
+
+
+def leave(directory: Path, *, segments: int = 3) -> set[str]:
+    """What a process that did not ship has left: the names of its segments."""
+    with Ledger(LedgerOptions(directory=directory, segment_bytes_max=SEGMENT_BYTES)) as earlier:
+        while len(find_segments(directory)) < segments:
+            earlier.record(Event(Kind.PING))
+            earlier.flush()
+    return {each.name for each in find_segments(directory)}
+
+
+def refused(left: set[str]) -> Any:
+    """Uploads that a place refuses for good: those of segments that were left."""
+    upload = UrlFolder.upload
+
+    def upload_others(folder: UrlFolder, name: str, source: Path) -> None:
+        if source.name in left:
+            raise StoreError("not allowed")
+        upload(folder, name, source)
+
+    return mock.patch.object(UrlFolder, "upload", upload_others)
+
+
+def test_what_others_left_and_cannot_be_shipped_is_no_trouble_of_a_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = leave(tmp_path)
+    options = LedgerOptions(directory=tmp_path, ship_to="memory://spoiled", ship_interval_s=0.01)
+    shipping = ShipThread(options, "5" * 16)
+    with refused(left), caplog.at_level(logging.WARNING, "twinbus.ledger"):
+        shipping.start()
+        wait_until(lambda: "that others left" in caplog.text)
+        assert shipping.end(5)
+    assert shipping.trouble == ""
+    [line] = caplog.messages
+    assert line.startswith("segments that others left of the ledger in ")
+    assert "cannot be shipped to memory://spoiled" in line
+    assert line.endswith(": not allowed")
+
+
+def test_what_others_left_delays_neither_the_own_last_segment_nor_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, left = "memory://starved", leave(tmp_path, segments=5)
+    options = LedgerOptions(directory=tmp_path, ship_to=place, ship_interval_s=0.01)
+    uploads: list[str] = []
+    ledger = Ledger(options)
+    upload, is_closing, is_uploading = UrlFolder.upload, threading.Event(), threading.Event()
+
+    def upload_late(folder: UrlFolder, name: str, source: Path) -> None:
+        uploads.append(source.name)
+        is_uploading.set()
+        is_closing.wait(20)  # the first of them is on its way when the process ends
+        upload(folder, name, source)
+
+    with mock.patch.object(UrlFolder, "upload", upload_late), caplog.at_level(logging.WARNING, "twinbus.ledger"):
+        ledger.record(Event(Kind.PING))
+        assert is_uploading.wait(20)
+        end = ledger._shipping.end
+
+        def end_now(timeout_s: float) -> bool:
+            ledger._shipping._is_last.set()
+            is_closing.set()
+            return end(timeout_s)
+
+        with mock.patch.object(ledger._shipping, "end", end_now):
+            assert ledger.close(20)
+    assert uploads[0] in left
+    assert uploads[1] not in left, "its own goes before the rest"
+    assert set(uploads) >= left, "there was time"
+    assert (ledger.health().shipped, caplog.messages) == (1, [])
+
+
+def test_the_end_does_not_wait_for_what_others_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left = leave(tmp_path, segments=5)
+    place, answers = "memory://in a hurry", threading.Event()
+    upload = UrlFolder.upload
+    uploads: list[str] = []
+
+    def upload_late(folder: UrlFolder, name: str, source: Path) -> None:
+        uploads.append(source.name)
+        if source.name in left:
+            answers.wait(20)
+        upload(folder, name, source)
+
+    ledger = Ledger(LedgerOptions(directory=tmp_path, ship_to=place))
+    ledger.record(Event(Kind.PING))
+    with mock.patch.object(UrlFolder, "upload", upload_late), caplog.at_level(logging.WARNING, "twinbus.ledger"):
+        assert ledger._close(20, 0.3)
+        answers.set()
+        thread = ledger._shipping._thread
+        assert thread is not None
+        thread.join(20)
+    assert ledger.health().shipped == 1
+    assert len(uploads) == 2, "its own, and the one that was on its way"
+    assert not caplog.messages
+
+
+def test_several_ledgers_ship_what_was_left_once(tmp_path: Path) -> None:
+    place, left = "memory://several", leave(tmp_path, segments=8)
+    upload = UrlFolder.upload
+    uploads: list[str] = []
+    threads: set[int] = set()
+    have_met = threading.Event()
+
+    def upload_noted(folder: UrlFolder, name: str, source: Path) -> None:
+        threads.add(threading.get_ident())
+        if len(threads) > 1:
+            have_met.set()
+        elif not uploads:
+            have_met.wait(0.3)
+        uploads.append(source.name)
+        upload(folder, name, source)
+
+    options = LedgerOptions(directory=tmp_path, ship_to=place, ship_interval_s=0.01)
+    ledgers = [Ledger(options) for _ in range(3)]
+    with mock.patch.object(UrlFolder, "upload", upload_noted):
+        for ledger in ledgers:
+            ledger.record(Event(Kind.PING))
+        wait_until(lambda: all(ledger._shipping._has_shipped_left_overs for ledger in ledgers))
+        assert sorted(uploads) == sorted(left)
+        for ledger in ledgers:
+            ledger.close()
+    assert verify(place).is_complete
+
+
+def test_an_error_without_a_text_is_a_failure(tmp_path: Path) -> None:
+    shipping = ShipThread(LedgerOptions(directory=tmp_path, ship_to="memory://mute", ship_interval_s=0.01), "5" * 16)
+    with mock.patch("twinbus.ledger.upkeep.shipping.segments_and_held", side_effect=StopIteration):
+        shipping.start()
+        wait_until(lambda: shipping.trouble == "StopIteration")
+        assert not shipping.end(5)
+
+
+def test_a_program_that_does_not_close_its_ledger_ends_without_a_word_of_shipping(tmp_path: Path) -> None:
+    program = (
+        "import sys; from twinbus.ledger import *; Ledger.at(sys.argv[1], 'x', 'memory://x').record(Event(Kind.PING))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert verify(tmp_path).is_complete, "it was written"
 
 
 def test_a_process_does_not_bring_back_what_was_pruned_there(tmp_path: Path) -> None:

@@ -212,6 +212,7 @@ def test_a_path_and_its_url_are_the_same_folder(tmp_path: Path) -> None:
         ("s3a://", "'s3a://' does not say which bucket, container or host: write s3a://NAME/path"),
         ("s3a:/bucket/x", "does not say which bucket"),
         ("gs:///x", "does not say which bucket"),
+        ("hdfs:/", "does not say which bucket"),
         ("", "an empty text is not a place"),
         ("s3a://key:secret@bucket/x", "credentials come from the environment"),
         ("abfss://c@a.dfs.core.windows.net/x?sig=secret", "credentials come from the environment"),
@@ -229,6 +230,14 @@ def test_capital_letters_of_a_scheme_do_not_matter(tmp_path: Path) -> None:
     assert (folder.url, folder.read("a")) == ("memory://capitals/x", b"1")
     assert open_folder("S3A://Bucket/X").url == "s3a://Bucket/X"
     assert open_folder(f"FILE://{tmp_path}").path() == tmp_path
+
+
+@pytest.mark.parametrize("url", ["hdfs:/a/b", "hdfs:///a/b", "HDFS:/a/b/"])
+def test_a_url_of_hdfs_needs_no_host(url: str) -> None:
+    folder = open_folder(url)
+    assert folder.url == "hdfs:///a/b"
+    with pytest.raises(OptionsError, match="cannot be replaced in one step"):
+        folder.put("x", b"")
 
 
 def test_nothing_is_replaced_where_a_crash_would_leave_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ def run_helper(arguments: HelperArguments, pipe: Connection, *, is_paused: bool)
     """Pump until the pipe says stop, or is closed."""
     errors_only = logging.StreamHandler()
     errors_only.setLevel(logging.ERROR)
-    logging.getLogger("twinbus.syphon").addHandler(errors_only)  # its alerts are shown by the first process
+    for name in ("syphon", "ledger"):
+        # Its alerts are shown by the first process, whose ledger is in the same folder and has the same troubles.
+        logging.getLogger(f"twinbus.{name}").addHandler(errors_only)
     asyncio.run(_help(arguments, pipe, is_paused=is_paused))
 
 
@@ -98,7 +100,7 @@ async def _help(arguments: HelperArguments, pipe: Connection, *, is_paused: bool
                     with suppress(TimeoutError):
                         async with asyncio.timeout(REPORT_S):
                             await stop.wait()
-    send(counts_of(syphon.current_progress()))
+        send(counts_of(syphon.current_progress()))  # before the ledger is closed and shipped, which may take long
 
 
 def counts_of(progress: Progress) -> dict[str, Any]:
@@ -111,16 +113,21 @@ def counts_of(progress: Progress) -> dict[str, Any]:
 class JoinedAlerts:
     """What several processes say, once: all of them meet the same troubles.
 
-    If one process says it again, e.g. that an entity is down for the second time, it is shown again.
+    If one process says it again, e.g. that an entity is down for the second time, it is shown again; and so is that
+    messages went to quarantine for another reason. Locks that are lost are those of one process: that is always shown.
     """
 
     def __init__(self, show: Callable[[Alert], None]) -> None:
         self._show = show
-        self._shown: Counter[tuple[str, str]] = Counter()
-        self._said: Counter[tuple[object, str, str]] = Counter()
+        self._shown: Counter[tuple[str, str, str]] = Counter()
+        self._said: Counter[tuple[object, str, str, str]] = Counter()
 
     def hear(self, process: object, alert: Alert) -> None:
-        about = (alert.name, alert.subject.casefold())
+        if alert.name == "locks_lost":
+            self._show(alert)
+            return
+        reason = alert.text.partition(":")[0] if alert.name == "quarantined" else ""
+        about = (alert.name, alert.subject.casefold(), reason)
         if about not in self._shown and len(self._shown) >= ALERTS_KEPT:
             return
         self._said[process, *about] += 1

@@ -14,7 +14,7 @@ import hashlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,7 +28,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import read_line
 from twinbus.ledger.reading.segment_files import FoundSegments, StoredSegment, segments_and_held
 from twinbus.ledger.schema import Record
-from twinbus.ledger.upkeep.pruning import Candidate, Pruned, load_pruned, numbers_in, prune, subtract_spans
+from twinbus.ledger.upkeep.pruning import Candidate, NumberSpan, Pruned, load_pruned, numbers_in, prune, subtract_spans
 from twinbus.storage import Folder, Location, StoredFile, open_folder
 
 Compression = Literal["gzip", "zstd"]
@@ -66,6 +66,8 @@ class ShipResult:
     """Segments whose copies were pruned there: they are not copied again."""
     waiting: list[str] = field(default_factory=list)
     """Segments that a process still writes to, or may."""
+    right: list[str] = field(default_factory=list)
+    """Segments whose copies are right."""
     deleted: list[str] = field(default_factory=list)
     """Segments that were deleted here after their copies had been compared."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -98,23 +100,38 @@ class Shipper:
             _zstd()
 
     def run(
-        self, *, process: str | None = None, delete: bool = False, now_ms: int = 0, on_shipped: OnShipped | None = None
+        self,
+        *,
+        process: str | None = None,
+        left_overs: bool = False,
+        skip: Collection[str] = (),
+        is_over: Callable[[], bool] = lambda: False,
+        delete: bool = False,
+        now_ms: int = 0,
+        on_shipped: OnShipped | None = None,
     ) -> ShipResult:
-        """Ship everything that is finished; of one `process` only, if it is named.
+        """Ship everything that is finished and not to be skipped by its name; of one `process` only, if it is named.
 
+        With `left_overs` only what no running process has written. Before each segment `is_over` says whether to stop.
         With `delete` the segments are deleted here once their copies are known to be right, and noted in `pruned.json`.
         Raises `StoreError` if the ledger or the place cannot be read. What fails for one segment is in the result.
         """
         result, found = ShipResult(), segments_and_held(self._ledger)
-        segments = [each for each in found.segments if process is None or each.process == process]
-        there = {file.name: file for file in self._to.files()} if segments else {}
+        segments = [
+            each
+            for each in found.segments
+            if (process is None or each.process == process)
+            and each.name not in skip
+            and not (left_overs and each.process in found.running)
+        ]
+        hosts = _hosts_of_finished(segments, found, result)
+        there = {file.name: file for host in set(hosts.values()) for file in self._to.files(host)}
         checked, pruned = _load_shipped(self._ledger), lru_cache(1)(lambda: load_pruned(self._to.url))
         right: list[StoredSegment] = []
-        for segment in segments:
+        for segment in hosts:
+            if is_over():
+                break
             try:
-                if not _is_finished(segment, found):
-                    result.waiting.append(segment.name)
-                    continue
                 if self._has_copy(segment, there, checked, result):
                     right.append(segment)
                 elif _is_pruned(segment, pruned()):
@@ -125,9 +142,10 @@ class Shipper:
             except FileNotFoundError:
                 continue  # moved away meanwhile
             except (OSError, StoreError) as error:
-                result.failed[segment.name] = str(getattr(error, "strerror", None) or error)
+                result.failed[segment.name] = _text(error)
             if on_shipped is not None:
                 on_shipped(segment)
+        result.right = [each.name for each in right]
         if result.shipped or result.known:
             _save_shipped(self._ledger, checked)
         if delete and right:
@@ -158,8 +176,8 @@ class Shipper:
         name = f"{base}{SUFFIXES[compress]}"
         with _packed(segment, compress) as source:
             self._to.upload(name, source)
-            copy = next(file for file in self._to.files(base.rpartition("/")[0]) if file.name == name)
-            if not _is_same(self._to, copy, source):
+            copy = next((file for file in self._to.files(base.rpartition("/")[0]) if file.name == name), None)
+            if copy is None or not _is_same(self._to, copy, source):
                 raise StoreError(f"{self._to.where(name)} is not what was sent: it is sent again at the next run")
         checked.places[self._to.url][name] = _Copy(copy.bytes, copy.version, segment.bytes)
         result.shipped.append(name)
@@ -185,6 +203,28 @@ class Shipper:
             return StoredSegment(self._to, name).is_compressed
 
 
+def _hosts_of_finished(
+    segments: list[StoredSegment], found: FoundSegments, result: ShipResult
+) -> dict[StoredSegment, str]:
+    """The segments that are finished, and where below the place their copies are."""
+    hosts: dict[StoredSegment, str] = {}
+    for segment in segments:
+        try:
+            if _is_finished(segment, found):
+                hosts[segment] = _host_of(segment)
+            else:
+                result.waiting.append(segment.name)
+        except FileNotFoundError:
+            continue  # moved away meanwhile
+        except OSError as error:
+            result.failed[segment.name] = _text(error)
+    return hosts
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
 def _is_finished(segment: StoredSegment, found: FoundSegments) -> bool:
     if segment in found.held:
         return False
@@ -207,13 +247,15 @@ def _is_pruned(segment: StoredSegment, pruned: Pruned) -> bool:
         first, last = _first_of(file), _last_of(file)
     if first is None or first.process not in pruned.processes:
         return False
-    if segment.process and last is not None:  # its numbers follow one another; reading all of it each time takes long
-        found = {segment.process: [(first.number, last.number)]}
-    else:
-        found = numbers_in(segment)
+    if segment.process and last is not None and _are_pruned({segment.process: [(first.number, last.number)]}, pruned):
+        return True  # reading all of it each time takes long
+    return _are_pruned(numbers_in(segment), pruned)  # numbers of dropped events are nowhere
+
+
+def _are_pruned(numbers: dict[str, list[NumberSpan]], pruned: Pruned) -> bool:
     return all(
-        process in pruned.processes and not subtract_spans(numbers, pruned.processes[process].spans)
-        for process, numbers in found.items()
+        process in pruned.processes and not subtract_spans(spans, pruned.processes[process].spans)
+        for process, spans in numbers.items()
     )
 
 
@@ -305,5 +347,8 @@ def _load_shipped(ledger: Path) -> ShippedCopies:
 
 
 def _save_shipped(ledger: Path, copies: ShippedCopies) -> None:
+    known = _load_shipped(ledger)  # others may have shipped meanwhile
+    for place, names in copies.places.items():
+        known.places.setdefault(place, {}).update(names)
     with suppress(StoreError):  # then they are compared again
-        open_folder(ledger).put(SHIPPED_FILE, msgspec.json.encode(copies), private=True)
+        open_folder(ledger).put(SHIPPED_FILE, msgspec.json.encode(known), private=True)

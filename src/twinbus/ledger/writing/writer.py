@@ -241,19 +241,21 @@ class Ledger:
         """
         return self._close(timeout_s, timeout_s)
 
-    def _close(self, timeout_s: float, ship_s: float) -> bool:
+    def _close(self, timeout_s: float, ship_s: float | None) -> bool:
         with self._turn:
             state, self._state, self._weight_calm = self._state, "closed", -1
         if state == "running":
             self._background.end()
         ended = self._background.join(timeout_s) and self._background.ended_well
-        if state == "running":
+        if state == "running" and ship_s is not None:
             self._shipping.end(ship_s)
         return ended
 
     def close_at_exit(self) -> None:
-        """As `close`, for whoever has not. Packages that reach URLs need threads, which can no longer be started."""
-        self._close(EXIT_S_MAX, 0 if is_url(self._options.ship_to or "") else EXIT_S_MAX)
+        """As `close`, for whoever has not. Packages that reach URLs need threads, which can no longer be started: what
+        is left is shipped by the next process, as after a kill.
+        """
+        self._close(EXIT_S_MAX, None if is_url(self._options.ship_to or "") else EXIT_S_MAX)
 
     def health(self) -> LedgerHealth:
         lost = self._lost_count + self._record_writer.given_up
