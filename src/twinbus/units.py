@@ -170,8 +170,13 @@ def has_zone(text: str) -> bool:
     return datetime.fromisoformat(text).tzinfo is not None
 
 
+def parse_portal_time(text: str) -> datetime:
+    """A time in UTC as Azure's portal exports it, e.g. `3/9/2025, 6:00:00.000 AM`. Raises `ValueError`."""
+    return datetime.strptime(text.strip(), "%m/%d/%Y, %I:%M:%S.%f %p").replace(tzinfo=UTC)
+
+
 def parse_time_ms(text: str) -> int:
-    """The same in milliseconds. Raises `ValueError` also if its zone leads out of the years 1 to 9999."""
+    """An ISO 8601 time in milliseconds. Raises `ValueError` also if its zone leads out of the years 1 to 9999."""
     value_ms = (parse_time(text) - EPOCH) // _MS
     if not _FIRST_MS <= value_ms <= _LAST_MS:
         raise ValueError(text)

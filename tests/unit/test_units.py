@@ -148,6 +148,12 @@ def test_a_problem_names_its_option() -> None:
         units.parse_size("much", "--keep")
 
 
+def test_a_time_of_the_portal_has_the_month_first() -> None:
+    assert units.parse_portal_time(" 3/9/2025, 6:00:00.250 PM ") == datetime(2025, 3, 9, 18, 0, 0, 250_000, UTC)
+    with pytest.raises(ValueError, match="9/3"):
+        units.parse_portal_time("9/3/2025 18:00")
+
+
 # --- nobody else does it ---
 
 ELSEWHERE = {

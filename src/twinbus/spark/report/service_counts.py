@@ -16,14 +16,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from twinbus.errors import OptionsError
 from twinbus.spark.transforms.acknowledged import CountedSpan
 from twinbus.spark.transforms.selection import ALL, LedgerSelection
-from twinbus.units import clock_time_or_ms, parse_iso_duration, parse_time
+from twinbus.units import clock_time_or_ms, parse_iso_duration, parse_portal_time, parse_time
 
 INCOMING, COMPLETED = "IncomingMessages", "CompleteMessage"
 METRICS = {name.lower(): name for name in (INCOMING, COMPLETED)}
@@ -35,8 +34,6 @@ SHAPE = (
     "setting, or CSV with the columns TimeGenerated, MetricName, Total and, if split by it, EntityName"
 )
 
-PORTAL_TIME = "%m/%d/%Y, %I:%M:%S.%f %p"
-"""As the portal of Log Analytics exports it: `3/9/2025, 6:00:00.000 AM`, in a column `TimeGenerated [UTC]`."""
 
 Outcome = Literal["agrees", "fewer", "more", "not comparable"]
 
@@ -196,7 +193,7 @@ def _time_ms(text: Any) -> int:
         at = parse_time(text)
     except (ValueError, TypeError):
         try:
-            at = datetime.strptime(f"{text}".strip(), PORTAL_TIME).replace(tzinfo=UTC)
+            at = parse_portal_time(str(text))
         except ValueError:
             right = "2025-03-09T06:00:00Z or 3/9/2025, 6:00:00.000 AM"
             raise _WrongPoint(f"its time must be in UTC, such as {right}, got {text!r}") from None
