@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -19,7 +20,9 @@ from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, verify
 from twinbus.ledger.options import SHIP_VARIABLE
 from twinbus.ledger.reading.segment_files import find_segments
 from twinbus.ledger.upkeep.pruning import Candidate, prune
-from twinbus.ledger.upkeep.ship_thread import ShipThread
+from twinbus.ledger.upkeep.ship_thread import LOCK, ShipThread
+from twinbus.ledger.upkeep.shipping import SHIPPED_FILE
+from twinbus.own_files import open_lock, try_lock
 from twinbus.storage.url_folder import UrlFolder
 
 SEGMENT_BYTES = 1024
@@ -160,6 +163,129 @@ def test_the_end_does_not_wait_for_what_others_left(tmp_path: Path, caplog: pyte
     assert ledger.health().shipped == 1
     assert len(uploads) == 2, "its own, and the one that was on its way"
     assert not caplog.messages
+
+
+def test_what_a_process_has_finished_meanwhile_goes_before_the_rest_of_what_others_left(tmp_path: Path) -> None:
+    place, left = "memory://between", leave(tmp_path, segments=5)
+    options = LedgerOptions(directory=tmp_path, ship_to=place, ship_interval_s=0.01, segment_bytes_max=SEGMENT_BYTES)
+    upload, is_uploading, goes_on = UrlFolder.upload, threading.Event(), threading.Event()
+    uploads: list[str] = []
+    were_noted: list[bool] = []
+
+    def upload_late(folder: UrlFolder, name: str, source: Path) -> None:
+        uploads.append(source.name)
+        were_noted.append((tmp_path / SHIPPED_FILE).exists())
+        is_uploading.set()
+        goes_on.wait(20)
+        upload(folder, name, source)
+
+    with mock.patch.object(UrlFolder, "upload", upload_late), Ledger(options) as ledger:
+        ledger.record(Event(Kind.PING))
+        assert is_uploading.wait(20)
+        record_much(ledger)
+        wait_until(lambda: time.monotonic() >= ledger._shipping._own.due_s)
+        goes_on.set()
+        wait_until(lambda: ledger._shipping._has_shipped_left_overs)
+        assert not ledger._shipping._left_overs.right, "no name is kept that is not needed"
+    assert uploads[0] in left
+    assert uploads[1] not in left
+    assert were_noted[:2] == [False, True], "what is right is noted before"
+    assert len(uploads) == len(set(uploads))
+    assert set(uploads) > left
+    assert verify(place).is_complete
+
+
+def test_one_that_others_left_and_that_cannot_be_shipped_does_not_keep_back_the_rest(tmp_path: Path) -> None:
+    place, left = "memory://kept back", leave(tmp_path, segments=6)
+    options = LedgerOptions(directory=tmp_path, ship_to=place, ship_interval_s=0.01)
+    upload = UrlFolder.upload
+    uploads: list[str] = []
+
+    def upload_late(folder: UrlFolder, name: str, source: Path) -> None:
+        uploads.append(source.name)
+        wait_until(lambda: time.monotonic() >= shipping._own.due_s)
+        if source.name == min(left):
+            raise StoreError("not allowed")
+        upload(folder, name, source)
+
+    shipping = ShipThread(options, "5" * 16)
+    with mock.patch.object(UrlFolder, "upload", upload_late):
+        shipping.start()
+        wait_until(lambda: len(uploads) > len(left))
+        assert shipping.end(20)
+    assert sorted(uploads[: len(left)]) == sorted(left), "each once before any is tried again"
+
+
+def test_a_process_that_cannot_start_another_thread_records_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = threading.Thread.start
+
+    def start_unless_shipping(thread: threading.Thread) -> None:
+        if thread.name == "twinbus-ship":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    ledger = Ledger.at(tmp_path, ship_to="memory://no thread")
+    with mock.patch.object(threading.Thread, "start", start_unless_shipping):
+        for number in range(3):
+            ledger.record(Event(Kind.ACCEPTED, message_ids=(f"{number}",)))
+            assert ledger.flush()
+    assert ledger.health().ship_trouble == "can't start new thread"
+    assert ledger.close()
+    assert ledger.health().lost == 0
+    assert not ledger._shipping.end(0), "nothing was shipped"
+    [segment] = find_segments(tmp_path)
+    assert segment.process == ledger.process
+    assert verify(tmp_path).is_complete
+    [line] = caplog.messages
+    assert line.endswith("cannot be shipped to memory://no thread: can't start new thread")
+
+
+def test_a_last_segment_that_is_still_written_is_not_shipped_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Ledger(LedgerOptions(directory=tmp_path)) as ledger:
+        ledger.record(Event(Kind.PING))
+        ledger.flush()
+        shipping = ShipThread(LedgerOptions(directory=tmp_path, ship_to="memory://unended"), ledger.process)
+        shipping.start()
+        assert not shipping.end(20)
+    [line] = caplog.messages
+    assert "are not all shipped to memory://unended: the last is still written" in line
+
+
+def test_a_child_does_not_keep_the_lock_of_a_parent_that_ships_what_others_left(tmp_path: Path) -> None:
+    leave(tmp_path)
+    options = LedgerOptions(directory=tmp_path, ship_to="memory://parent", ship_interval_s=0.01)
+    upload, is_uploading, answers = UrlFolder.upload, threading.Event(), threading.Event()
+
+    def upload_late(folder: UrlFolder, name: str, source: Path) -> None:
+        is_uploading.set()
+        answers.wait(20)
+        upload(folder, name, source)
+
+    with mock.patch.object(UrlFolder, "upload", upload_late), Ledger(options) as ledger:
+        ledger.record(Event(Kind.PING))
+        assert is_uploading.wait(20)
+        child = os.fork()
+        if not child:
+            files = [path.resolve() for path in Path("/proc/self/fd").iterdir() if path.exists()]
+            os._exit(files.count(tmp_path / LOCK))
+        assert os.waitpid(child, 0)[1] == 0
+        with open_lock(tmp_path / LOCK) as lock:
+            assert not try_lock(lock.fileno()), "the parent still has it"
+        answers.set()
+
+
+def test_a_program_that_does_not_close_its_ledger_ships_to_a_folder_at_its_end(tmp_path: Path) -> None:
+    place = (tmp_path / "copies").as_uri()
+    program = "import sys; from twinbus.ledger import *; Ledger.at(*sys.argv[1:]).record(Event(Kind.PING))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "ledger", "x", place], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert [each.ending for each in verify(place).processes] == ["closed"]
 
 
 def test_several_ledgers_ship_what_was_left_once(tmp_path: Path) -> None:

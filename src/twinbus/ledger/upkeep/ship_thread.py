@@ -6,14 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
 
 from twinbus.ledger.options import LedgerOptions
 from twinbus.own_files import open_lock, try_lock, unlock
 
 if TYPE_CHECKING:
+    from twinbus.ledger.reading.segment_files import StoredSegment
     from twinbus.ledger.upkeep.shipping import Shipper, ShipResult
 
 log = logging.getLogger("twinbus.ledger")
@@ -34,14 +34,32 @@ class _Work:
         self.trouble = ""
         self.right: set[str] = set()
         self.pruned: set[str] = set()
+        self.failed: dict[str, str] = {}
+        """Not tried again before all the others were."""
+        self.is_waiting = False
+        """Whether a segment is still written."""
+        self.is_cut = False
+        """Whether it stopped before the end, and goes on in the next round."""
+
+    @property
+    def skip(self) -> set[str]:
+        return self.right | self.pruned | self.failed.keys()
 
     def note(self, result: ShipResult) -> str:
         """What failed."""
         self.right.update(result.right)
         self.pruned.update(result.pruned)
-        return next((f"{name}: {why}" for name, why in result.failed.items()), "")
+        self.failed.update(result.failed)
+        self.is_waiting, self.is_cut = bool(result.waiting), result.is_cut
+        trouble = next((f"{name}: {why}" for name, why in self.failed.items()), self.trouble if self.is_cut else "")
+        if not self.is_cut:
+            self.failed.clear()
+        return trouble
 
     def wait(self) -> None:
+        if self.is_cut:
+            self.due_s = 0.0
+            return
         self.wait_s = max(self._interval_s, min(2 * self.wait_s, RETRY_S_MAX)) if self.trouble else self._interval_s
         self.due_s = time.monotonic() + self.wait_s
 
@@ -49,8 +67,9 @@ class _Work:
 class ShipThread:
     """Ships what its process has finished, and once what is left of earlier ones, which ended before all was shipped.
 
-    Its own comes first; what others have left delays neither that nor the end. What it does not get to is left for the
-    next process that ships the directory, or for `twinbus ledger ship`.
+    Its own comes first. Both that and the end, within its time, wait for at most one segment that others have left: the
+    one that is on its way. What it does not get to is left for the next process that ships the directory, or for
+    `twinbus ledger ship`.
     """
 
     def __init__(self, options: LedgerOptions, process: str | None) -> None:
@@ -64,6 +83,7 @@ class ShipThread:
         self._has_shipped_own = threading.Event()
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._lock: TextIO | None = None
 
     @property
     def shipped(self) -> int:
@@ -76,24 +96,41 @@ class ShipThread:
         return self._own.trouble
 
     def start(self) -> None:
-        if self._options.ship_to is not None:
-            self._thread = threading.Thread(target=self._run, name="twinbus-ship", daemon=True)
-            self._thread.start()
+        if self._options.ship_to is None:
+            return
+        thread = threading.Thread(target=self._run, name="twinbus-ship", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: the next process ships what this one records
+            self._own.trouble = str(error)
+            self._log(self._own, "cannot be shipped", self.trouble)
+            return
+        self._thread = thread
 
     def end(self, timeout_s: float) -> bool:
         """Ship once more what is finished now; whether that worked for its own segments within the time given."""
         if self._thread is None:
-            return True
+            return not self.trouble
         self._is_last.set()
         self._thread.join(timeout_s)
         self._is_over.set()
-        is_done = self._has_shipped_own.is_set()
-        if not is_done:
-            self._log(self._own, "are not all shipped", "the time was over; the next process that ships them goes on")
-        return is_done and not self.trouble
+        missed = ""
+        if not self._has_shipped_own.is_set():
+            missed = "the time was over"
+        elif self._process is not None and self._own.is_waiting and not self.trouble:
+            missed = "the last is still written"
+        if missed:
+            self._log(self._own, "are not all shipped", f"{missed}; the next process that ships them goes on")
+        return not missed and not self.trouble
+
+    def let_go(self) -> None:
+        """Close the lock without unlocking it, as a forked child does with that of its parent."""
+        if self._lock is not None:
+            self._lock.close()
 
     def _run(self) -> None:
-        while not self._is_last.wait(self._own.wait_s):
+        self._own.wait()
+        while not self._is_last.wait(max(0.0, self._own.due_s - time.monotonic())):
             if self._ship(self._own, self._ship_own):
                 self._look_at_left_overs(self._is_last)
         is_reached = self._ship(self._own, self._ship_own)
@@ -123,18 +160,49 @@ class ShipThread:
 
     def _ship_own(self) -> str:
         work = self._own
-        return work.note(self._shipper().run(process=self._process, skip=work.right | work.pruned))
+        return work.note(self._shipper().run(process=self._process, skip=work.skip))
 
     def _ship_left_overs(self, stop: threading.Event) -> str:
         """One process at a time ships them. Raises `OSError` or `StoreError`."""
-        with _left_overs_held(self._options.directory) as are_held:
+        work = self._left_overs
+        work.is_cut = False
+        tried: list[StoredSegment] = []
+
+        def is_over() -> bool:
+            is_own_due = stop is self._is_last and time.monotonic() >= self._own.due_s
+            return stop.is_set() or (is_own_due and bool(tried))  # at least one each time, or it would never end
+
+        with self._left_overs_held() as are_held:
             if not are_held:
-                return self._left_overs.trouble
-            work = self._left_overs
-            found = self._shipper().run(left_overs=True, skip=work.right | work.pruned, is_over=stop.is_set)
+                return work.trouble
+            found = self._shipper().run(left_overs=True, skip=work.skip, is_over=is_over, on_shipped=tried.append)
         trouble = work.note(found)
-        self._has_shipped_left_overs = not trouble and not stop.is_set()
+        if not trouble and not work.is_cut:
+            work.right.clear()
+            work.pruned.clear()
+            self._has_shipped_left_overs = True
         return trouble
+
+    @contextmanager
+    def _left_overs_held(self) -> Iterator[bool]:
+        """Whether nobody else ships what is left in the folder meanwhile, or nobody can say."""
+        try:
+            lock = open_lock(self._options.directory / LOCK)
+        except OSError:
+            yield True
+            return
+        with lock:
+            self._lock = lock
+            try:
+                are_held = try_lock(lock.fileno())
+            except OSError:  # no file locks there
+                are_held = True
+            try:
+                yield are_held
+            finally:
+                self._lock = None  # before it is closed: a child must not close it while this thread does
+                with suppress(OSError):
+                    unlock(lock.fileno())
 
     def _shipper(self) -> Shipper:
         from twinbus.ledger.upkeep.shipping import (
@@ -147,24 +215,3 @@ class ShipThread:
         about = f": {why}" if why else ""
         directory, place = self._options.directory, self._options.ship_to
         log.warning("%s of the ledger in %s %s to %s%s", work.whose, directory, what, place, about)
-
-
-@contextmanager
-def _left_overs_held(directory: Path) -> Iterator[bool]:
-    """Whether nobody else ships what is left in a folder meanwhile, or nobody can say."""
-    try:
-        lock = open_lock(directory / LOCK)
-    except OSError:
-        yield True
-        return
-    with lock:
-        try:
-            are_held = try_lock(lock.fileno())
-        except OSError:  # no file locks there
-            yield True
-            return
-        try:
-            yield are_held
-        finally:
-            if are_held:
-                unlock(lock.fileno())

@@ -72,6 +72,8 @@ class ShipResult:
     """Segments that were deleted here after their copies had been compared."""
     failed: dict[str, str] = field(default_factory=dict)
     """Segments that were not copied, and why."""
+    is_cut: bool = False
+    """Whether it was stopped before it had looked at all of them."""
 
 
 OnShipped = Callable[[StoredSegment], None]
@@ -130,6 +132,7 @@ class Shipper:
         right: list[StoredSegment] = []
         for segment in hosts:
             if is_over():
+                result.is_cut = True
                 break
             try:
                 if self._has_copy(segment, there, checked, result):

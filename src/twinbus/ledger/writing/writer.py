@@ -42,7 +42,6 @@ from twinbus.ledger.writing.record_writer import DroppedEvents, EventDraft, Queu
 from twinbus.ledger.writing.segment import Disk, Segments
 from twinbus.ledger.writing.writer_thread import Flush, WriterThread
 from twinbus.own_files import check_folder, make_own_folder
-from twinbus.storage import is_url
 
 log = logging.getLogger("twinbus.ledger")
 
@@ -85,10 +84,11 @@ class Ledger:
         A full disk does not count, nor a place that does not answer.
         """
         _check_directory(options.directory)
+        self._ships_to_url = False
         if options.ship_to is not None:
             from twinbus.ledger.upkeep.shipping import place_for  # not paid for by processes that ship nothing
 
-            place_for(options.directory, options.ship_to)
+            self._ships_to_url = not place_for(options.directory, options.ship_to).is_local
         self._options = options
         self._disk = disk or Disk()
         self._clock_ns = clock_ns
@@ -207,11 +207,12 @@ class Ledger:
             )
             try:
                 self._background.start()
-                self._shipping.start()
             except RuntimeError as error:  # no more threads: the next event tries again
                 self._state, self._weight_calm = "new", -1
                 self._make_background()
                 log.warning("the ledger cannot start its thread: %s", error)
+                return
+            self._shipping.start()
 
     def _release(self, weight: int) -> None:
         """This much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
@@ -255,7 +256,7 @@ class Ledger:
         """As `close`, for whoever has not. Packages that reach URLs need threads, which can no longer be started: what
         is left is shipped by the next process, as after a kill.
         """
-        self._close(EXIT_S_MAX, None if is_url(self._options.ship_to or "") else EXIT_S_MAX)
+        self._close(EXIT_S_MAX, None if self._ships_to_url else EXIT_S_MAX)
 
     def health(self) -> LedgerHealth:
         lost = self._lost_count + self._record_writer.given_up
@@ -279,6 +280,7 @@ class Ledger:
 
     def _begin_anew_in_child(self) -> None:
         self._record_writer.segments.let_go()
+        self._shipping.let_go()
         was_closed = self._state == "closed"
         self._begin()
         if was_closed:
