@@ -70,8 +70,8 @@ def _of_writer(
         if end_ms <= read_ms - ARRIVAL_MS or last_ms + RESTART_MS >= end_ms:
             return
         text = (
-            f"the last record of {writer} is from {clock_time_or_ms(last_ms)} UTC; later ones may not have arrived yet: "
-            "let the window end an hour ago (--until 1h)"
+            f"the last record of {writer} is from {clock_time_or_ms(last_ms)} UTC; later ones may not have arrived "
+            "yet: let the window end an hour ago (--until 1h)"
         )
         since_ms = max(since_ms, last_ms)
     # One process of a syphon may have been idle, and another one shows what it is.
