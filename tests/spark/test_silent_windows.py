@@ -95,7 +95,7 @@ def test_an_absent_client_hides_nothing_that_the_ledger_of_the_primary_proves_to
     small: SmallLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small.writer("cronjob").accepted(0, "orders", "early")
-    small.writer("shop-5").accepted(120, "orders", "never stored")
+    small.writer("shop-5").accepted(250, "orders", "never stored")
     ledger = small.write()
     expect(ledger, "shop-5", "cronjob", "contoso")
     arguments = ["pipeline", "report", "--ledger", str(ledger), "--since", "2025-03-09T07:40Z", "--json"]

@@ -48,8 +48,8 @@ def with_absent_in_window(
     if not any(window.overlaps(each.first_ms, each.last_ms) for each in present):
         text = f"no record is from this time{_nearest(window, present, 'the')}"
         missing.append(MissingRecords("", "all processes", None, window.begin_ms, window.end_ms, text))
-    late_ms = None if compacted.has_locks else compacted.read_ms
-    missing += [gap for writer in compacted.expected for gap in _of_writer(writer, window, present, late_ms)]
+    late = None if compacted.has_locks else compacted.read_ms
+    missing += [gap for writer in compacted.expected for gap in _of_writer(writer, window, present, late)]
     return replace(coverage, missing=tuple(missing), unkept=unkept_time(window, present, compacted.read_ms))
 
 
