@@ -320,7 +320,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/jobs/presence.py",
-        "    missing += [gap for writer in compacted.expected for gap in _of_writer(writer, window, present)]\n",
+        "    missing += [gap for writer in compacted.expected for gap in _of_writer(writer, window, present, late)]\n",
         "",
         "an expected writer may be absent in a window if it ever wrote",
         "test_an_expected_writer_that_is_silent_in_the_window_is_named_and_the_answer_is_unknown",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from scripted_ledger import BASE_MS, MINUTE
@@ -15,6 +17,8 @@ from small_ledger import SmallLedger, small_ledger
 from twinbus.cli.main import run
 from twinbus.cli.pipeline.pipeline import exit_code, report_text
 from twinbus.cost.prices import Prices
+from twinbus.ledger import Kind
+from twinbus.ledger.reading.process_end import LastRecord, ProcessEnd, ProcessProbe
 from twinbus.ledger.reading.segment_files import segments_and_held
 from twinbus.ledger.upkeep.expected import EXPECTED_FILE
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
@@ -56,6 +60,17 @@ def small(tmp_path: Path) -> Iterator[SmallLedger]:
         yield small
 
 
+@contextmanager
+def kept_end(ledger: Path, until_ms: int) -> Iterator[None]:
+    """Processes that were killed had ended by then, as one may know who reads the ledger at once."""
+
+    def end_of(_self: ProcessProbe, last: LastRecord) -> ProcessEnd:
+        return ProcessEnd(False, until_ms, "it was killed")
+
+    with mock.patch.object(ProcessProbe, "end_of", end_of):
+        yield
+
+
 def expect(ledger: Path, *programs: str) -> None:
     (ledger / EXPECTED_FILE).write_text("".join(f'[[writer]]\nprogram = "{each}"\n' for each in programs))
 
@@ -74,6 +89,53 @@ def test_an_expected_writer_that_is_silent_in_the_window_is_named_and_the_answer
     )
     assert exit_code(report(spark, ledger, 5, 250)) == 0, "it was there in that time"
     assert exit_code(report(spark, ledger, None, None)) == 0, "without a window, any record is enough"
+
+
+def test_an_absent_client_hides_nothing_that_the_ledger_of_the_primary_proves_to_be_lost(
+    small: SmallLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small.writer("cronjob").accepted(0, "orders", "early")
+    small.writer("shop-5").accepted(250, "orders", "never stored")
+    ledger = small.write()
+    expect(ledger, "shop-5", "cronjob", "contoso")
+    arguments = ["pipeline", "report", "--ledger", str(ledger), "--since", "2025-03-09T07:40Z", "--json"]
+    assert run(arguments) == 4
+    found = json.loads(capsys.readouterr().out)["reconciliation"]
+    assert found["verdict"].startswith("at least 1 lost; whether more is unknown: records are missing")
+    assert [each["message_id"] for each in found["named"] if each["verdict"] == "lost"] == ["never stored"]
+
+
+def test_a_quiet_window_is_certain_whatever_a_client_hid_that_was_killed_before_it(
+    spark: SparkSession, small: SmallLedger
+) -> None:
+    small.writer("shop-0", "killed").accepted(5, "orders", "early")
+    ledger = small.write()
+    with kept_end(ledger, at(6)):
+        found = report(spark, ledger, 210, 290)
+        assert (found.coverage.is_complete, found.reconciliation.accepted, exit_code(found)) == (False, 0, 0)
+        assert exit_code(report(spark, ledger, 1, 7)) == 3, "it was killed in this window"
+        assert exit_code(report(spark, ledger, 210, 350)) == 3, "nobody kept a ledger at its end"
+
+
+def test_a_time_that_nobody_kept_is_shown_although_the_messages_of_the_window_are_accounted_for(
+    spark: SparkSession, small: SmallLedger
+) -> None:
+    ledger = small.write()
+    found = report(spark, ledger, 100, 350)
+    assert (exit_code(found), found.as_dict()["coverage"]["unkept"]) == (0, (at(300), at(350)))
+    text = "From 2025-03-09 11:00:00 to 2025-03-09 11:50:00 UTC nobody who takes messages kept a ledger"
+    assert text in report_text(found)
+    assert f"<p>{text}.</p>" in page(found)
+    assert report(spark, ledger, 100, 290).coverage.unkept is None
+
+
+def test_an_idle_syphon_does_not_prove_that_a_night_was_silent(spark: SparkSession, small: SmallLedger) -> None:
+    syphon = small.writer("syphon", closed_at=500)
+    syphon.say(250, Kind.LONG_POLL, "", namespace="backup", count=1)
+    syphon.say(250, Kind.QUEUE_CHECKED, "", namespace="backup", count=1)
+    found = report(spark, small.write(), 310, 490)
+    assert exit_code(found) == 3
+    assert "nobody who takes messages kept a ledger" in found.reconciliation.verdict
 
 
 def test_a_window_after_the_last_record_and_before_the_first_is_unknown(
@@ -123,7 +185,7 @@ def test_a_quiet_night_of_those_that_are_still_running_is_nothing_lost(spark: Sp
         window = (base_ms + 600 * MINUTE - BASE_MS) / MINUTE
         for until in (None, window + 100_000):
             found = report(spark, ledger, window, until)
-            assert (exit_code(found), found.reconciliation.accepted) == (0, 0)
+            assert (exit_code(found), found.reconciliation.accepted) == (0, 0), report_text(found)
         assert exit_code(report(spark, ledger, window + 10_000, None)) == 3, "nobody knows what will be"
 
 

@@ -294,11 +294,13 @@ def _named(found: Findings) -> str:
 
 
 def _missing(found: Findings) -> str:
+    from twinbus.spark.report.page import unkept_line
+
     unknown = found.coverage.missing
     lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
     more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
     clocks = [f"put right: {line}" for line in found.coverage.clocks[:10]]
-    return "\n".join(map(on_one_line, [*lines, *more, *clocks]))
+    return "\n".join(map(on_one_line, filter(None, [*lines, *more, *clocks, unkept_line(found)])))
 
 
 def _outages(found: Findings) -> str:

@@ -151,7 +151,7 @@ class LedgerReader:
     def __init__(self, directory: Location) -> None:
         """`directory` may be a URL. Raises `StoreError` if there is no such ledger."""
         self.found = segments_and_held(directory)
-        self.segments, self.held, _ = self.found
+        self.segments, self.held = self.found.segments, self.found.held
         self.problems: list[Problem] = []
         """What stands in the way of reading."""
         self.rejections: list[Problem] = []

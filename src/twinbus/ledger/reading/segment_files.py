@@ -9,13 +9,16 @@ import errno
 import gzip
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, cast
 
 from twinbus.errors import StoreError
 from twinbus.ledger.options import LedgerOptions
+from twinbus.ledger.writing.liveness import LivenessSeen, read_liveness
 from twinbus.ledger.writing.segment import COMPRESSED, CROWDED, SUFFIX, process_of
 from twinbus.own_files import try_lock
 from twinbus.storage import Folder, Location, open_folder
@@ -114,6 +117,9 @@ class FoundSegments(NamedTuple):
     """Those that a writer on this machine has open."""
     without_locks: set[StoredSegment]
     """Those where there are no file locks, as at any URL: unknown whether a writer has them open."""
+    marks: Mapping[str, LivenessSeen] = MappingProxyType({})
+    """The liveness marks of those that run, as they were before the segments were listed: what they say was written is
+    there. One in another container, or on another machine, has none here."""
 
     @property
     def running(self) -> frozenset[str]:
@@ -162,11 +168,19 @@ def segments_and_held(ledger: Location) -> FoundSegments:
         return FoundSegments(segments, set(), set(segments))
     for _ in range(LOOKS_MAX):
         locks = {each: lock_of(each.path) for each in segments}
+        held = {each for each, is_locked in locks.items() if is_locked}
+        marks = dict(_marks(held))
         before, segments = segments, find_segments(ledger)
         if segments == before:
             break
-    held = {each for each, is_locked in locks.items() if is_locked}
-    return FoundSegments(segments, held, {each for each, is_locked in locks.items() if is_locked is None})
+    return FoundSegments(segments, held, {each for each, is_locked in locks.items() if is_locked is None}, marks)
+
+
+def _marks(held: Iterable[StoredSegment]) -> Iterable[tuple[str, LivenessSeen]]:
+    for each in held:
+        with suppress(OSError):
+            if each.process and (mark := read_liveness(each.process, each.path.stat().st_uid)) is not None:
+                yield each.process, mark
 
 
 def lock_of(path: Path) -> bool | None:

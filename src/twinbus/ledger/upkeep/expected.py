@@ -17,6 +17,7 @@ import msgspec
 from twinbus.errors import OptionsError
 from twinbus.ledger.reading.process_end import FOREVER_MS
 from twinbus.storage import Location, open_folder
+from twinbus.units import utc_time_ms
 
 EXPECTED_FILE = "expected.toml"
 KEYS = ("host", "program", "since", "until")
@@ -136,16 +137,33 @@ def why_absent(writer: ExpectedWriter) -> str:
 
 
 def expect_present(directory: Location, present: Iterable[Presence]) -> list[ExpectedWriter]:
-    """Expect every writer that is there from now on. Returns the added ones. Raises `OptionsError` for a wrong file."""
+    """Expect every writer that is there, from its first record on. Returns the added ones.
+
+    Raises `OptionsError` for a wrong file.
+    """
     known = load_expected(directory)
-    found = sorted({(each.host, each.program) for each in present if each.host and each.program})
-    fresh = [ExpectedWriter(*names) for names in found if not any(each.is_called(*names) for each in known)]
+    first: dict[tuple[str, str], int] = {}
+    for each in present:
+        if each.host and each.program:
+            names = each.host, each.program
+            first[names] = min(first.get(names, each.first_ms), each.first_ms)
+    fresh = [
+        ExpectedWriter(*names, since_ms=since_ms // 1000 * 1000)
+        for names, since_ms in sorted(first.items())
+        if not any(each.is_called(*names) for each in known)
+    ]
     if fresh:
         folder = open_folder(directory)
         before = folder.read(EXPECTED_FILE).decode().rstrip("\n") + "\n\n" if folder.exists(EXPECTED_FILE) else ""
-        texts = [f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n" for each in fresh]
+        texts = [
+            f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n{_since(each)}" for each in fresh
+        ]
         folder.put(EXPECTED_FILE, (before + "\n".join(texts)).encode())
     return fresh
+
+
+def _since(writer: ExpectedWriter) -> str:
+    return f"since = {utc_time_ms(writer.since_ms)}\n" if writer.since_ms > 0 else ""
 
 
 def _text(value: str) -> str:

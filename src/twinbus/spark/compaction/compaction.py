@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +13,7 @@ from twinbus.ledger.reading.process_end import LastRecord, ProcessProbe
 from twinbus.ledger.reading.segment_files import STORE_FOLDER, FoundSegments, segments_and_held
 from twinbus.ledger.upkeep.expected import ExpectedWriter, load_expected
 from twinbus.ledger.upkeep.pruning import PrunedProcess, load_pruned
+from twinbus.ledger.writing.liveness import LivenessSeen
 from twinbus.ledger.writing.segment import process_of
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
@@ -42,6 +43,10 @@ class CompactedLedger:
     """The expected writers of the ledger."""
     pruned: dict[str, PrunedProcess] = field(default_factory=dict)
     """What was pruned from the ledger, by process."""
+    marks: Mapping[str, LivenessSeen] = field(default_factory=dict)
+    """The liveness marks of running processes, where they can be read."""
+    has_locks: bool = True
+    """Whether all segments are where file locks show who writes; at a URL the last ones may not have arrived yet."""
 
 
 ReadChunks = Callable[[list[Chunk], Folder], list[ChunkResult]]
@@ -70,7 +75,8 @@ def compact_ledger(read_chunks: ReadChunks, ledger: Location, store: Location | 
         lease.check()
         manifests.save(into, manifest)  # with the segments that became shorter
     bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
-    return CompactedLedger(into, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
+    read = (bytes_read, len(chunks), read_ms)
+    return CompactedLedger(into, manifest, running, *read, expected, pruned, found.marks, not found.without_locks)
 
 
 def store_of(ledger: Location, store: Location | None) -> Folder:

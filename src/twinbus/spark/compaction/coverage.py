@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from twinbus.ledger.reading.process_end import FOREVER_MS, Ending
 from twinbus.ledger.upkeep.expected import ExpectedWriter, absent, why_absent
 from twinbus.ledger.upkeep.pruning import PrunedProcess, subtract_spans
@@ -12,6 +14,11 @@ from twinbus.ledger.writing.segment import process_of
 from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.manifest import NumberRange, Process, SkippedLines, find_holes, join_ranges
 from twinbus.spark.compaction.primaries import unique_names
+
+WRITE_LATE_MS = 30_000
+"""How late the write of a process that runs may be. It waits behind a sync, which takes seconds on a busy disk, and is
+tried again every 5 s: half a minute is ordinary. What was accepted in it is on its way in any report.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,8 @@ class MissingRecords:
     reason: str
     hides_accepted: bool = True
     """Whether messages may have been accepted that no other record has; else only later events are missing."""
+    hides_fates: bool = True
+    """Whether events of messages that others accepted may be missing; else only acceptances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,8 @@ class StoreCoverage:
     skipped: tuple[SkippedLines, ...]
     clocks: tuple[str, ...] = ()
     """Clocks that were wrong for a while and were corrected: a line each."""
+    unkept: tuple[int, int] | None = None
+    """The first time in a window in which nobody who takes messages kept a ledger."""
 
     @property
     def is_complete(self) -> bool:
@@ -70,7 +81,10 @@ def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
         if not _is_explained(each, compacted)
     ]
     missing += _of_several_primaries(processes.values())
-    missing += _of_absent_writers(compacted.expected, processes.values())
+    missing += [
+        _of_stuck(name, Process()) for name in compacted.running - set(processes) if _has_written_none(name, compacted)
+    ]
+    missing += _of_absent_writers(compacted.expected, find_presences(compacted))
     missing += [_of_wrong_clock(name, each) for name, each in processes.items() if _has_wrong_clock(each)]
     in_time = [each for each in processes.values() if not _has_wrong_clock(each)] or list(processes.values())
     return StoreCoverage(
@@ -92,6 +106,65 @@ def ending_of(name: str, process: Process, running: frozenset[str]) -> Ending:
     if name in running:
         return "running"
     return "stopped" if process.end is not None and process.end.is_complete else "killed"
+
+
+class LedgerPresence(msgspec.Struct):
+    """A time in which a process kept its ledger."""
+
+    host: str
+    program: str
+    first_ms: int
+    last_ms: int
+    roles: tuple[str, ...] = ()
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether its records show that it accepts or stores messages; those of an idle syphon show nothing."""
+        return not {"client", "namespace"}.isdisjoint(self.roles)
+
+
+def find_presences(compacted: CompactedLedger) -> list[LedgerPresence]:
+    return [_presence(name, each, compacted) for name, each in compacted.manifest.processes.items()]
+
+
+def _presence(name: str, process: Process, compacted: CompactedLedger) -> LedgerPresence:
+    """If its clock was set by an hour, which of its hours were true is unknown: it may have been here an hour less."""
+    set_ms = max(process.clock.offsets) - min(process.clock.offsets) if process.clock.offsets else 0
+    first_ms, last_ms = process.first_ms + set_ms, process.last_ms - set_ms
+    ending, mark = ending_of(name, process, compacted.running), compacted.marks.get(name)
+    if ending == "running" and mark is not None and not _is_stuck(name, process, compacted):
+        last_ms = max(last_ms, compacted.read_ms if mark.is_clear else mark.alive_ms)
+    elif ending == "stopped" and process.end is not None:
+        last_ms = max(last_ms, min(process.end.until_ms, compacted.read_ms) - set_ms)
+    if first_ms > last_ms:
+        first_ms, last_ms = process.first_ms, process.first_ms
+    return LedgerPresence(process.host, process.program, first_ms, last_ms, tuple(process.roles))
+
+
+def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:
+    """Whether a running process has events that it could not write for a while."""
+    mark = compacted.marks.get(name)
+    if mark is None or mark.is_clear:
+        return False
+    return max(mark.alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
+
+
+def _has_written_none(name: str, compacted: CompactedLedger) -> bool:
+    """Whether a running process has events and never could write any."""
+    mark = compacted.marks.get(name)
+    return mark is not None and not mark.is_clear and not mark.written
+
+
+def _of_stuck(name: str, process: Process) -> MissingRecords:
+    text = "it is running and cannot write its last events: is its disk full or hung, or directory_bytes_max reached?"
+    return MissingRecords(
+        name, process.program, None, process.last_ms, FOREVER_MS, text, hides_accepted=_accepts(process)
+    )
+
+
+def _accepts(process: Process) -> bool:
+    """What is missing may be that a message was accepted, unless the process is known not to be a client."""
+    return not process.roles or "client" in process.roles
 
 
 def _has_wrong_clock(process: Process) -> bool:
@@ -123,8 +196,7 @@ def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list
     if process.not_understood:
         text = "records of a newer schema: read them with a newer twinbus"
         found.append(MissingRecords(name, process.program, process.not_understood, 0, FOREVER_MS, text))
-    # What is missing may be that a message was accepted, unless the process is known not to be a client.
-    accepts = not process.roles or "client" in process.roles
+    accepts = _accepts(process)
     if rejected := process.rejected.count:
         # Which messages the events were about is unknown; they had begun when the last event was rejected.
         text = f"events that could not be written down: {process.rejected.reason}"
@@ -136,6 +208,8 @@ def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list
             until_ms, text, records = process.end.until_ms, process.end.text, process.end.missing or None
         times = (process.last_ms, until_ms)
         found.append(MissingRecords(name, process.program, records, *times, text, hides_accepted=accepts))
+    if name in compacted.running and not process.closed and _is_stuck(name, process, compacted):
+        found.append(_of_stuck(name, process))
     return found
 
 
@@ -178,9 +252,9 @@ def _of_several_primaries(processes: Iterable[Process]) -> list[MissingRecords]:
     return [MissingRecords("", "all processes", None, 0, FOREVER_MS, text)]
 
 
-def _of_absent_writers(expected: Iterable[ExpectedWriter], processes: Iterable[Process]) -> list[MissingRecords]:
+def _of_absent_writers(expected: Iterable[ExpectedWriter], present: Iterable[LedgerPresence]) -> list[MissingRecords]:
     """An expected writer without a record may have done anything in its time."""
     return [
         MissingRecords("", f"{each}", None, each.since_ms, each.until_ms, why_absent(each))
-        for each in absent(expected, processes)
+        for each in absent(expected, present)
     ]

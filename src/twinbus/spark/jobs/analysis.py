@@ -33,7 +33,7 @@ from twinbus.spark.jobs.findings import (
     with_clock_warning,
 )
 from twinbus.spark.jobs.persisting import persisted
-from twinbus.spark.jobs.presence import find_presences, unkept_time, with_absent_in_window
+from twinbus.spark.jobs.presence import with_absent_in_window
 from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.report.service_counts import CountComparison
 from twinbus.spark.transforms import availability as outage_times
@@ -102,8 +102,9 @@ def _run_queries(
 ) -> Findings:
     """All queries at once: most of the time of a small one goes into planning it."""
     selection = chosen.selection
-    coverage = with_absent_in_window(find_coverage(frames.compacted), frames.compacted, selection)
-    evidence = find_evidence(frames.compacted, coverage, horizon_min)
+    on_record = find_coverage(frames.compacted)
+    coverage = with_absent_in_window(on_record, frames.compacted, selection)
+    evidence = find_evidence(frames.compacted, on_record, horizon_min, coverage)
     outages = outage_times.outages(outage_times.detours(frames.changes))
     observed, traffic = frames.observed, frames.traffic
     cut = outages
@@ -128,7 +129,7 @@ def _run_queries(
     by_entity, sessions_hurt = in_order.result()
     processes = frames.compacted.manifest.processes.values()
     doubts = [*_unidentified(frames, selection), *(each.doubt for each in counted.result() if each.doubt)]
-    doubts += _unproven_silence(frames.compacted, selection, reconciled.result())
+    doubts += _unproven_silence(coverage, reconciled.result())
     return Findings(
         coverage=with_clock_warning(coverage, reconciled.result()),
         reconciliation=replace(reconciled.result(), unsure=tuple(doubts)),
@@ -186,8 +187,14 @@ def _watched(frames: BalanceFrames, evidence: Evidence) -> DataFrame:
     return with_place(watched, IN_BACKLOG, steps)
 
 
-def find_evidence(compacted: CompactedLedger, coverage: StoreCoverage, horizon_min: int) -> Evidence:
-    """What the manifest shows beside the messages themselves."""
+def find_evidence(
+    compacted: CompactedLedger, coverage: StoreCoverage, horizon_min: int, in_window: StoreCoverage | None = None
+) -> Evidence:
+    """What the manifest shows beside the messages themselves.
+
+    Whoever is absent `in_window` takes nothing from what a namespace's own ledger proves: when that was not kept, it
+    shows itself. Nor does it hide what became of messages, if all that it ever was is a client.
+    """
     processes = compacted.manifest.processes
     killed = [
         holder_number(name)
@@ -195,9 +202,11 @@ def find_evidence(compacted: CompactedLedger, coverage: StoreCoverage, horizon_m
         if ending_of(name, process, compacted.running) == "killed"
     ]
     primary, secondary = primary_records(compacted, coverage), secondary_records(compacted, coverage)
-    missing = {each.process for each in coverage.missing}
+    gaps = [each for each in (in_window or coverage).missing if each.hides_fates]
+    missing = {each.process for each in gaps}
     clocks = find_clocks(processes, primary.processes, secondary.processes, missing)
-    return Evidence(horizon_min, coverage.missing_until_ms, primary, tuple(killed), secondary, clocks)
+    until_ms = max((each.until_ms for each in gaps), default=0)
+    return Evidence(horizon_min, until_ms, primary, tuple(killed), secondary, clocks)
 
 
 class ChosenCounts(NamedTuple):
@@ -255,6 +264,7 @@ def reconcile(
         backwards_ms=backwards_ms,
         coverage_is_complete=coverage.is_complete and is_in_time,
         knows_all_accepted=knows_all_accepted(coverage, selection, evidence.clocks) and is_in_time,
+        is_kept_throughout=selection.has_window and coverage.unkept is None,
         held=sum(row["held"] for row in rows),
         held_since_ms=min((row["held_ms"] for row in rows if row["held"]), default=0),
         away=away,
@@ -300,14 +310,11 @@ def _unidentified(frames: BalanceFrames, selection: LedgerSelection) -> list[str
     return [text, *unknown]
 
 
-def _unproven_silence(compacted: CompactedLedger, selection: LedgerSelection, found: Reconciliation) -> list[str]:
+def _unproven_silence(coverage: StoreCoverage, found: Reconciliation) -> list[str]:
     """Why the answer is unknown if a window has no message: for a while nobody who takes messages kept a ledger."""
-    if found.accepted or not selection.has_window or not found.coverage_is_complete:
+    if found.accepted or coverage.unkept is None:
         return []
-    unkept = unkept_time(selection, find_presences(compacted), compacted.read_ms)
-    if unkept is None:
-        return []
-    since, until = map(clock_time_or_ms, unkept)
+    since, until = map(clock_time_or_ms, coverage.unkept)
     return [f"no message is on record, and from {since} to {until} UTC nobody who takes messages kept a ledger"]
 
 

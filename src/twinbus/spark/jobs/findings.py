@@ -61,6 +61,8 @@ class Reconciliation:
     coverage_is_complete: bool
     knows_all_accepted: bool = False
     """Whether every accepted message has a record: only records of namespaces and syphons are missing."""
+    is_kept_throughout: bool = False
+    """Whether it is about a window in all of which somebody who takes messages kept a ledger."""
     held: int = 0
     """Waiting messages that a syphon holds under lock."""
     held_since_ms: int = 0
@@ -97,11 +99,12 @@ class Reconciliation:
         """Whether missing records would change nothing.
 
         The last records of a killed namespace or syphon may be missing. They do not matter if all messages come from
-        clients whose records are complete, and each message is accounted for without them.
+        clients whose records are complete, and each message is accounted for without them. So it is if a window has no
+        message.
         """
         if self.unsure or self.count(UNKNOWN) or (self._has_messages_of_others and not self.accepted):
             return False
-        accounted = self.accepted and not self._has_messages_of_others
+        accounted = (self.accepted or self.is_kept_throughout) and not self._has_messages_of_others
         return self.coverage_is_complete or bool(self.knows_all_accepted and accounted)
 
     @property
@@ -243,6 +246,7 @@ def coverage_dict(coverage: StoreCoverage) -> Row:
             asdict(each) | {"until_ms": None if each.until_ms >= FOREVER_MS else each.until_ms}
             for each in coverage.missing
         ],
+        "unkept": coverage.unkept,
         "clocks": list(coverage.clocks),
         "skipped": [
             {

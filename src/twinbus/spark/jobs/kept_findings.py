@@ -17,6 +17,7 @@ import msgspec
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreError
 from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.spark.compaction.manifest import STEPS, Process
 from twinbus.spark.jobs.findings import Findings
 
@@ -60,6 +61,7 @@ def _digest(compacted: CompactedLedger, prices: Prices, horizon_min: int) -> str
         msgspec.structs.replace(compacted.manifest, replaced={}),
         files,
         sorted(compacted.running),
+        find_coverage(compacted).missing,  # a running process may be stuck by now
         compacted.expected,
         sorted(compacted.pruned.items()),
         horizon_min,

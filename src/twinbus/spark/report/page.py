@@ -148,7 +148,16 @@ def _coverage(findings: Findings) -> str:
     ]
     head = f"<h2>What was read</h2>{table(('', ''), facts)}" if not findings.is_empty else ""
     clocks = "".join(f"<p>Put right: {in_html(line)}.</p>" for line in coverage.clocks[:UNKNOWN_SHOWN])
-    return head + clocks + _missing(findings) + _skipped(findings)
+    unkept = f"<p>{in_html(unkept_line(findings))}.</p>" if unkept_line(findings) else ""
+    return head + clocks + unkept + _missing(findings) + _skipped(findings)
+
+
+def unkept_line(findings: Findings) -> str:
+    """When nobody who takes messages kept a ledger, although the window has messages; empty: nothing to say."""
+    if findings.coverage.unkept is None or not findings.reconciliation.accepted:
+        return ""
+    since, until = map(clock_time_or_ms, findings.coverage.unkept)
+    return f"From {since} to {until} UTC nobody who takes messages kept a ledger"
 
 
 def _missing(findings: Findings) -> str:
