@@ -74,7 +74,7 @@ SEEDS = [
 ]
 """The first has less data and is in `make test-long`; `make test-ledger` runs the others."""
 KEEPING = (QUICK_SEED, 3, 4, 5)
-"""In these ledgers some files of accounts have nothing of the last turn. In those of seeds 2, 6 and 7 every file has."""
+"""In these ledgers the last turn leaves some files of accounts alone. In those of seeds 2, 6 and 7 it changes all."""
 
 
 @pytest.fixture
