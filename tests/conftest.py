@@ -100,8 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what has a target of its own, unless `-m` names its mark."""
     for item in _others_of_samples(items):
         item.add_marker("long")
-    marks = OWN_TARGETS.keys() - config.option.markexpr.split()
-    left_out = {item for item in items if not marks.isdisjoint(each.name for each in item.iter_markers())}
+    named = set(config.option.markexpr.split())
+    left_out = {item for item in items if not _targets(item) <= named}
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and not _uses_spark_session(item.path):
             raise pytest.UsageError(f"{item.path} would start one more JVM: _uses_spark_session does not know it")
@@ -127,6 +127,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[RUN].cleanup()
+
+
+def _targets(item: pytest.Item) -> set[str]:
+    """What runs a test that `make test` leaves out; one that is not only long has the other target."""
+    targets = {mark.name for mark in item.iter_markers()} & OWN_TARGETS.keys()
+    return targets - {"long"} if len(targets) > 1 else targets
 
 
 def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
