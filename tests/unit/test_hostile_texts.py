@@ -72,7 +72,7 @@ def report_lines() -> str:
     gap = SimpleNamespace(program=HOSTILE, process=HOSTILE, reason=HOSTILE)
     found = SimpleNamespace(
         reconciliation=SimpleNamespace(named=[row], named_count=1, count=lambda *_: 1),
-        coverage=SimpleNamespace(missing=[gap], clocks=[HOSTILE]),
+        coverage=SimpleNamespace(missing=[gap], clocks=[HOSTILE], unkept=None),
         outages=[{"entity": HOSTILE, "failed_over_ms": 0, "recovered_ms": None}],
     )
     return "\n".join([*pipeline._missing(cast("Any", found)), *pipeline._outages(cast("Any", found))])
