@@ -1,7 +1,7 @@
 """Who kept a ledger in a window of time. A silence proves nothing, unless it is proven that the silent one was idle.
 
-A process keeps its ledger from its first record on: until it closed it, if it runs, until now, or until it was last
-seen alive while nothing waited to be written. Its records have consecutive numbers, so in that time it was idle where
+A process keeps its ledger from its first record on: until it closed it; until now, if it runs and can write; or until
+it was last seen alive while nothing waited to be written. Its records have consecutive numbers, so it was idle where
 it has none. Nobody knows what happened outside: perhaps its program ran again, with a ledger elsewhere.
 
 So an expected writer without such a time in the window is absent there, and its records may be missing. Presence for a
