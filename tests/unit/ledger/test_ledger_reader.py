@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from zlib import crc32
 
@@ -181,6 +182,15 @@ def test_the_tail_has_the_newest_of_all_processes_by_time(tmp_path: Path) -> Non
     assert [record.message_ids[0] for record in end.last(5)] == ["b1996", "a1997", "b1997", "a1998", "a1999"]
     assert len(LedgerTail(tmp_path).last(10_000)) == 1999 + 498
     assert end.last(0) == []
+
+
+def test_the_tail_opens_segments_whose_file_systems_tell_the_time_in_steps_of_two_seconds(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines("a", range(10, 12))))
+    (tmp_path / "b.jsonl").write_bytes(b"".join(lines("b", range(10, 13))))
+    last_ms = LedgerTail(tmp_path).last(1)[0].at_ms
+    os.utime(tmp_path / "a.jsonl", ns=(0, last_ms * 10**6))
+    os.utime(tmp_path / "b.jsonl", ns=(0, (last_ms - 1_999) * 10**6))
+    assert [record.message_ids[0] for record in LedgerTail(tmp_path).last(1)] == ["b12"]
 
 
 def test_the_tail_goes_on_with_what_is_added_and_waits_for_whole_lines(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ from twinbus.ledger.schema import Record
 from twinbus.storage import Location
 
 BLOCK_BYTES = 64 * 1024
+FILE_TIME_STEP_MS = 2_000
+"""The time of a file may be that much before its last write: Linux takes it from a clock with steps of up to 10 ms, and
+some file systems keep two seconds or a second only.
+"""
 
 Wanted = Callable[[Record], bool]
 
@@ -35,7 +39,8 @@ class LedgerTail:
         for segment in sorted(find_segments(self._directory), key=lambda each: each.modified_ms, reverse=True):
             self._offsets[segment] = segment.bytes
             # At a URL it is the time of the copy, by another clock.
-            is_older = segment.folder.is_local and newest and segment.modified_ms < newest[-1].at_ms - 1
+            written_by_ms = segment.modified_ms + FILE_TIME_STEP_MS
+            is_older = segment.folder.is_local and newest and written_by_ms < newest[-1].at_ms
             if len(newest) < count or not is_older:
                 found = {_moment(each): each for each in (*newest, *self._last_of(segment, count))}
                 newest = [found[moment] for moment in nlargest(count, found)]
