@@ -113,15 +113,9 @@ class Killed(BaseException):
     """What ends a process at once."""
 
 
-@pytest.mark.parametrize("with_new_steps", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("before the manifest", marks=pytest.mark.long),
-        "after the manifest",
-        pytest.param("before the old files go", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("with_new_steps", [False, True])
+@pytest.mark.parametrize("moment", ["before the manifest", "after the manifest", "before the old files go"])
 def test_a_crash_while_merging_loses_nothing_and_the_next_report_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_new_steps: bool
 ) -> None:
