@@ -136,6 +136,32 @@ def test_send_and_syphon_ship_what_they_record(
 
 
 @pytest.mark.usefixtures("pair")
+def test_a_command_ends_although_the_name_of_its_place_is_never_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://objects.example:9000")
+    program = """
+import socket, sys, threading
+resolve = socket.getaddrinfo
+def hang(host, *arguments, **options):
+    if host == "objects.example":
+        print("asked", flush=True)
+        threading.Event().wait()
+    return resolve(host, *arguments, **options)
+socket.getaddrinfo = hang
+from twinbus.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+    options = ("--ledger", str(tmp_path / "ledger"), "--ledger-ship-to", "s3a://bucket/ledger", *TWO_QUEUES)
+    command = [sys.executable, "-c", program, "send", "orders", "x", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "asked" in done.stdout
+    assert "the time was over" in done.stderr
+    assert verify(tmp_path / "ledger").is_complete
+
+
+@pytest.mark.usefixtures("pair")
 def test_what_cannot_be_shipped_changes_no_exit_code_and_is_said(tmp_path: Path) -> None:
     options = ("--ledger", str(tmp_path / "ledger"), "--ledger-ship-to", "s3a://no-such-bucket/ledger", *TWO_QUEUES)
     command = [sys.executable, "-m", "twinbus", "send", "orders", "x", *options]

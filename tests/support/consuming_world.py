@@ -92,6 +92,9 @@ class MemoryFolder:
     def exists(self, name: str) -> bool:
         return name in self.content
 
+    def file(self, name: str) -> StoredFile | None:
+        return next((each for each in self.files() if each.name == name), None)
+
     def put(self, name: str, data: bytes, *, private: bool = False) -> None:
         self.fuse.burn(done=False)
         self.content[name] = data

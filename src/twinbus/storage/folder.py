@@ -77,6 +77,9 @@ class Folder(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
+    def file(self, name: str) -> StoredFile | None:
+        """As `files` lists it, without a listing; None if it does not exist."""
+
     def put(self, name: str, data: bytes, *, private: bool = False) -> None:
         """Write or replace a file as a whole; durable when this returns. A local file may be for its owner only."""
 

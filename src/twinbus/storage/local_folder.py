@@ -90,6 +90,9 @@ class LocalFolder:
     def exists(self, name: str) -> bool:
         return (self.folder / name).exists()
 
+    def file(self, name: str) -> StoredFile | None:
+        return next(iter(self._stored(self.folder / name)), None)
+
     # --- writing ---
 
     def put(self, name: str, data: bytes, *, private: bool = False) -> None:

@@ -12,13 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from twinbus.errors import OptionsError, StoreError
+from twinbus.storage.daemon_pool import DaemonPool
 from twinbus.storage.folder import Lease, SkipFolder, StoredFile
 from twinbus.storage.lease import hold_lease
 from twinbus.units import parse_time_ms
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 BUFFER_BYTES = 1 << 20
 AT_ONCE = 8
@@ -65,11 +70,15 @@ class UrlFolder:
         return UrlFolder(self.where(name))
 
     @property
+    def _scheme(self) -> str:
+        return self.url.partition("://")[0].lower()
+
+    @property
     def _kind(self) -> _Kind:
-        return KINDS[self.url.partition("://")[0].lower()]
+        return KINDS[self._scheme]
 
     def check_packages(self) -> None:
-        scheme, extra = self.url.partition("://")[0].lower(), self._kind.extra
+        scheme, extra = self._scheme, self._kind.extra
         try:
             from fsspec import get_filesystem_class
 
@@ -81,7 +90,7 @@ class UrlFolder:
     def check_replaces(self) -> None:
         if not self._kind.replaces:
             raise OptionsError(
-                f"{self.url}: a file at {self.url.partition('://')[0]}:// cannot be replaced in one step, and after a "
+                f"{self.url}: a file at {self._scheme}:// cannot be replaced in one step, and after a "
                 "crash there would be none: it can be shipped to and read from, all else needs webhdfs://host:port/path"
             )
 
@@ -89,8 +98,12 @@ class UrlFolder:
         """The file system, which fsspec keeps, and the path of this folder in it."""
         self.check_packages()
         try:
+            from fsspec import get_filesystem_class
+            from fsspec.asyn import AsyncFileSystem, get_loop
             from fsspec.core import url_to_fs
 
+            if issubclass(get_filesystem_class(self._scheme), AsyncFileSystem):
+                _use_daemons(get_loop())  # before: a file system may look up names as it is made
             return url_to_fs(self.url)  # type: ignore[no-any-return]
         except Exception as error:
             raise StoreError(f"{self.url} cannot be reached: {_text(error)}") from error
@@ -128,6 +141,16 @@ class UrlFolder:
         with _store_errors(self.where(name), "cannot be looked at"):
             fs.invalidate_cache()
             return bool(fs.exists(path))
+
+    def file(self, name: str) -> StoredFile | None:
+        fs, path = self._at(name)
+        with _store_errors(self.where(name), "cannot be looked at"):
+            fs.invalidate_cache()
+            try:
+                facts: dict[str, Any] = fs.info(path)
+            except FileNotFoundError:
+                return None
+            return None if facts.get("type") == "directory" else _stored(name, facts)
 
     # --- writing ---
 
@@ -211,9 +234,17 @@ class UrlFolder:
         return fs, f"{root.rstrip('/')}/{name}"
 
 
+@lru_cache(1)
+def _use_daemons(loop: AbstractEventLoop) -> None:
+    """Once for each loop: fsspec has one, which all its file systems share, and a forked child has another."""
+    loop.set_default_executor(DaemonPool())
+
+
 def _stored(name: str, facts: dict[str, Any]) -> StoredFile:
     changed = next((facts[key] for key in _TIMES if facts.get(key)), 0)
     changed_ms = _ms(changed)
+    if isinstance(changed, datetime):
+        changed = changed.timestamp()  # the client of memory gives one in a listing, and the other for one file
     version = facts.get("ETag") or facts.get("etag") or facts.get("md5Hash") or changed
     return StoredFile(name, int(facts.get("size") or 0), str(version).strip('"'), changed_ms)
 

@@ -226,6 +226,35 @@ def test_a_place_is_not_listed_while_nothing_is_finished(tmp_path: Path) -> None
         assert listed.call_count == 0
 
 
+def test_a_place_is_listed_once_for_each_host_however_much_is_shipped(tmp_path: Path) -> None:
+    write(tmp_path, events=100)
+    count = len(find_segments(tmp_path))
+    with mock.patch.object(UrlFolder, "files", autospec=True, side_effect=UrlFolder.files) as listed:
+        assert len(Shipper(tmp_path, "memory://once").run().shipped) == count > 5
+    assert listed.call_count == 1
+
+
+def test_a_host_that_cannot_be_listed_keeps_nothing_of_the_others(tmp_path: Path) -> None:
+    for host in ("one", "two"):
+        with mock.patch("socket.gethostname", return_value=host):
+            write(tmp_path, segment_bytes=1 << 20)
+    files, asked = UrlFolder.files, list[str]()
+
+    def files_of_one(self: UrlFolder, below: str = "", **options: Any) -> Any:
+        asked.append(below)
+        if len(asked) == 2:
+            raise StoreError("out of reach")
+        return files(self, below, **options)
+
+    with mock.patch.object(UrlFolder, "files", files_of_one):
+        done = Shipper(tmp_path, "memory://hosts").run()
+    assert [name.partition("/")[0] for name in done.shipped] == asked[:1]
+    assert (sorted(asked), list(done.failed.values())) == (["one", "two"], ["out of reach"])
+    with mock.patch.object(UrlFolder, "files", side_effect=StoreError("out of reach")), pytest.raises(StoreError):
+        Shipper(tmp_path, "memory://hosts").run()
+    assert len(Shipper(tmp_path, "memory://hosts").run().shipped) == 1
+
+
 def test_a_segment_of_which_only_the_beginning_was_pruned_there_is_shipped(tmp_path: Path, place: str) -> None:
     ledger = tmp_path / "ledger"
     write(ledger, segment_bytes=1 << 20)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +20,7 @@ from object_store import new_place
 from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, verify
 from twinbus.ledger.options import SHIP_VARIABLE
-from twinbus.ledger.reading.segment_files import find_segments
+from twinbus.ledger.reading.segment_files import StoredSegment, find_segments
 from twinbus.ledger.upkeep.pruning import Candidate, prune
 from twinbus.ledger.upkeep.ship_thread import LOCK, ShipThread
 from twinbus.ledger.upkeep.shipping import SHIPPED_FILE
@@ -362,6 +364,133 @@ def test_closing_waits_for_a_place_that_does_not_answer_no_longer_than_it_may(
         assert f"are not all shipped to {place}" in caplog.text
         answers.set()
         wait_until(lambda: ledger.health().shipped == 1)
+
+
+HANGING_LOOKUPS = """
+import os, socket, sys, threading
+is_asked = threading.Event()
+def hang(*_):
+    is_asked.set()
+    threading.Event().wait()
+socket.getaddrinfo = hang
+os.environ["AWS_ENDPOINT_URL"] = "http://objects.example:9000"
+from pathlib import Path
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
+ledger = Ledger(LedgerOptions(directory=Path(sys.argv[1]), ship_to="s3a://bucket/ledger", ship_interval_s=0.01))
+ledger.record(Event(Kind.PING))
+assert ledger.close(0.5)
+assert is_asked.wait(30)
+"""
+"""A program that records, and whose names are never resolved."""
+
+
+def test_a_process_ends_although_the_name_of_its_place_is_never_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    command = [sys.executable, "-c", HANGING_LOOKUPS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "the time was over" in done.stderr
+    assert verify(tmp_path).is_complete
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    """How many functions it calls in this thread, those of the system and of Python included."""
+    calls = 0
+
+    def count(_frame: object, what: str, _argument: object) -> None:
+        nonlocal calls
+        calls += what.endswith("call")
+
+    before = sys.getprofile()
+    gc.disable()  # what it calls is not ours
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return calls
+
+
+def test_a_round_with_nothing_new_costs_the_same_however_much_others_have_left(tmp_path: Path) -> None:
+    costs: list[int] = []
+    for count in (1, 4, 40):
+        directory = tmp_path / f"{count}"
+        leave(directory, segments=count)
+        with Ledger(LedgerOptions(directory=directory, segment_bytes_max=SEGMENT_BYTES)) as ledger:
+            shipping = ShipThread(LedgerOptions(directory=directory, ship_to="memory://idle"), ledger.process)
+            record_much(ledger)
+            assert shipping._ship_own() == ""
+            assert shipping.shipped > 1
+            costs.append(calls_of(shipping._ship_own))
+    assert costs[1:] == [costs[0]] * 2
+    assert costs[0] < 50
+
+
+def test_a_round_looks_at_segments_of_its_own_only(tmp_path: Path) -> None:
+    left = leave(tmp_path, segments=5)
+    with Ledger(LedgerOptions(directory=tmp_path, segment_bytes_max=SEGMENT_BYTES)) as ledger:
+        shipping = ShipThread(LedgerOptions(directory=tmp_path, ship_to="memory://looks"), ledger.process)
+        record_much(ledger)
+        opened: list[str] = []
+        open_path = Path.open
+
+        def open_noted(path: Path, *arguments: Any, **options: Any) -> Any:
+            opened.append(path.name)
+            return open_path(path, *arguments, **options)
+
+        with mock.patch.object(Path, "open", open_noted):
+            shipping._ship_own()
+    assert shipping.shipped > 1
+    assert opened
+    assert left.isdisjoint(opened)
+
+
+def test_the_round_after_a_segment_was_finished_ships_it(tmp_path: Path) -> None:
+    with Ledger(LedgerOptions(directory=tmp_path, segment_bytes_max=SEGMENT_BYTES)) as ledger:
+        shipping = ShipThread(LedgerOptions(directory=tmp_path, ship_to="memory://rounds"), ledger.process)
+        for _ in range(60):
+            ledger.record(Event(Kind.PING))
+            ledger.flush()
+            assert shipping._ship_own() == ""
+            assert shipping.shipped == len(find_segments(tmp_path)) - 1
+        assert shipping.shipped > 5
+    assert shipping._ship_own() == ""
+    assert verify("memory://rounds").is_complete
+
+
+def test_the_end_does_not_wait_until_all_that_others_left_was_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, opened, goes_on = leave(tmp_path, segments=8), list[str](), threading.Event()
+    is_opening = threading.Event()
+    open_segment = StoredSegment.open
+
+    def open_late(segment: StoredSegment) -> Any:
+        if segment.name in left:
+            opened.append(segment.name)
+            is_opening.set()
+            goes_on.wait(20)  # as one that is large and compressed
+        return open_segment(segment)
+
+    ledger = Ledger(LedgerOptions(directory=tmp_path, ship_to="memory://opened", ship_interval_s=0.01))
+    with mock.patch.object(StoredSegment, "open", open_late), caplog.at_level(logging.WARNING, "twinbus.ledger"):
+        ledger.record(Event(Kind.PING))
+        assert is_opening.wait(20)
+        end = ledger._shipping.end
+
+        def end_now(timeout_s: float) -> bool:
+            ledger._shipping._is_last.set()
+            ledger._shipping._is_over.set()  # the time is short
+            goes_on.set()
+            return end(timeout_s)
+
+        with mock.patch.object(ledger._shipping, "end", end_now):
+            assert ledger.close(20)
+    assert set(opened) == {min(left)}, "no more than the one that was on its way"
+    assert (ledger.health().shipped, caplog.messages) == (1, [])
 
 
 @pytest.mark.parametrize("says", ["given", "variable"])

@@ -19,6 +19,7 @@ from twinbus.errors import OptionsError, StoreError, StoreInUse
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.verdict_files import VerdictFiles
 from twinbus.storage import Folder, lease, open_folder
+from twinbus.storage.local_folder import LocalFolder
 from twinbus.storage.url_folder import UrlFolder
 
 pytestmark = pytest.mark.usefixtures("s3")
@@ -57,6 +58,22 @@ def test_what_is_put_can_be_read_listed_and_deleted(folder: Folder) -> None:
         assert list(file) == [b"one\n", b"two\n"]
     folder.delete(["a.txt", "never/there"])
     assert names(folder) == ["b/c/d.txt"]
+
+
+def test_one_file_is_found_as_it_is_listed_without_a_listing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.put("b/c", b"one")
+    folder.put("b/d", b"three")
+    listed = folder.files()
+    for kind in (UrlFolder, LocalFolder):
+        monkeypatch.setattr(kind, "files", None)
+    assert [folder.file("b/c"), folder.file("b/d")] == listed
+    assert [folder.file(name) for name in ("b", "b/", "c", "b/c/d")] == [None] * 4
+    folder.delete(["b/c"])
+    assert folder.file("b/c") is None
+    folder.put("b/d", b"another")
+    found = folder.file("b/d")
+    assert found is not None
+    assert (found.bytes, found.version != listed[1].version) == (7, True)
 
 
 def test_another_content_has_another_version(folder: Folder) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +22,7 @@ from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.writing.liveness import LivenessSeen, read_liveness
 from twinbus.ledger.writing.segment import COMPRESSED, CROWDED, SUFFIX, process_of
 from twinbus.own_files import try_lock
-from twinbus.storage import Folder, Location, open_folder
+from twinbus.storage import Folder, Location, StoredFile, open_folder
 
 LOOKS_MAX = 20
 STORE_FOLDER = "compacted"
@@ -134,12 +135,35 @@ def find_segments(ledger: Location) -> list[StoredSegment]:
     without a word.
     """
     folder = open_folder(ledger)
-    if folder.is_local and not folder.path().is_dir():
-        why = "not a folder" if folder.path().exists() else "no such folder"
-        raise StoreError(f"there is no ledger in {folder.url}: {why}")
+    _check_is_there(folder)
     files = folder.files(skip=_is_store)
     if not files and not folder.is_local:
         raise StoreError(f"there is no ledger in {folder.url}: nothing is stored there")
+    return _segments_of(folder, files)
+
+
+def _find_own(ledger: Location, process: str) -> list[StoredSegment]:
+    """Those that a process has written into the folder itself. Of others only the names are read: there may be many.
+
+    Raises as `find_segments` does.
+    """
+    folder, mark = open_folder(ledger), f"-{process}-"
+    _check_is_there(folder)
+    try:
+        with os.scandir(folder.path()) as entries:
+            names = [each.name for each in entries if mark in each.name]
+    except OSError as error:
+        raise StoreError(f"{folder.url} cannot be read: {error.strerror}") from error
+    return _segments_of(folder, [file for file in map(folder.file, names) if file is not None])
+
+
+def _check_is_there(folder: Folder) -> None:
+    if folder.is_local and not folder.path().is_dir():
+        why = "not a folder" if folder.path().exists() else "no such folder"
+        raise StoreError(f"there is no ledger in {folder.url}: {why}")
+
+
+def _segments_of(folder: Folder, files: Iterable[StoredFile]) -> list[StoredSegment]:
     found = [
         StoredSegment(folder, file.name, file.bytes, file.modified_ms)
         for file in files
@@ -157,20 +181,24 @@ def segments_in(directory: Path) -> list[Path]:
     return [each.path for each in find_segments(directory)]
 
 
-def segments_and_held(ledger: Location) -> FoundSegments:
-    """The segments, and which are open, at one moment.
+def segments_and_held(ledger: Location, process: str | None = None) -> FoundSegments:
+    """The segments, and which are open, at one moment; of one `process` only, if it is named.
 
     A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
     the locks, a process that held nothing had ended, and everything it wrote is there to be read.
     """
-    segments = find_segments(ledger)
+
+    def find() -> list[StoredSegment]:
+        return find_segments(ledger) if process is None else _find_own(ledger, process)
+
+    segments = find()
     if not open_folder(ledger).is_local:
         return FoundSegments(segments, set(), set(segments))
     for _ in range(LOOKS_MAX):
         locks = {each: lock_of(each.path) for each in segments}
         held = {each for each, is_locked in locks.items() if is_locked}
         marks = dict(_marks(held))
-        before, segments = segments, find_segments(ledger)
+        before, segments = segments, find()
         if segments == before:
             break
     return FoundSegments(segments, held, {each for each, is_locked in locks.items() if is_locked is None}, marks)

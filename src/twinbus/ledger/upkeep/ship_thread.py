@@ -36,8 +36,8 @@ class _Work:
         self.pruned: set[str] = set()
         self.failed: dict[str, str] = {}
         """Not tried again before all the others were."""
-        self.is_waiting = False
-        """Whether a segment is still written."""
+        self.waiting: list[str] = []
+        """Segments that are still written."""
         self.is_cut = False
         """Whether it stopped before the end, and goes on in the next round."""
 
@@ -50,7 +50,7 @@ class _Work:
         self.right.update(result.right)
         self.pruned.update(result.pruned)
         self.failed.update(result.failed)
-        self.is_waiting, self.is_cut = bool(result.waiting), result.is_cut
+        self.waiting, self.is_cut = result.waiting, result.is_cut
         trouble = next((f"{name}: {why}" for name, why in self.failed.items()), self.trouble if self.is_cut else "")
         if not self.is_cut:
             self.failed.clear()
@@ -117,7 +117,7 @@ class ShipThread:
         missed = ""
         if not self._has_shipped_own.is_set():
             missed = "the time was over"
-        elif self._process is not None and self._own.is_waiting and not self.trouble:
+        elif self._process is not None and self._own.waiting and not self.trouble:
             missed = "the last is still written"
         if missed:
             self._log(self._own, "are not all shipped", f"{missed}; the next process that ships them goes on")
@@ -160,7 +160,22 @@ class ShipThread:
 
     def _ship_own(self) -> str:
         work = self._own
+        if self._has_finished_nothing():
+            return ""
         return work.note(self._shipper().run(process=self._process, skip=work.skip))
+
+    def _has_finished_nothing(self) -> bool:
+        """Whether all is as it was after the last look, which had no trouble.
+
+        A process begins a segment before it lets go of the one before: while it holds the one that it held then, there
+        is no other that is finished. To look only at this one is all that most rounds cost, however full the folder is.
+        """
+        from twinbus.ledger.reading.segment_files import lock_of
+
+        work = self._own
+        if self._process is None or work.trouble or len(work.waiting) != 1:
+            return False
+        return lock_of(self._options.directory / work.waiting[0]) is True
 
     def _ship_left_overs(self, stop: threading.Event) -> str:
         """One process at a time ships them. Raises `OSError` or `StoreError`."""

@@ -114,54 +114,72 @@ class Shipper:
     ) -> ShipResult:
         """Ship everything that is finished and not to be skipped by its name; of one `process` only, if it is named.
 
-        With `left_overs` only what no running process has written. Before each segment `is_over` says whether to stop.
+        Then only what it has written into the folder itself. With `left_overs` only what no running process has
+        written. Before each segment is looked at, `is_over` says whether to stop.
         With `delete` the segments are deleted here once their copies are known to be right, and noted in `pruned.json`.
         Raises `StoreError` if the ledger or the place cannot be read. What fails for one segment is in the result.
         """
-        result, found = ShipResult(), segments_and_held(self._ledger)
+        result, found = ShipResult(), segments_and_held(self._ledger, process)
         segments = [
             each
             for each in found.segments
-            if (process is None or each.process == process)
-            and each.name not in skip
-            and not (left_overs and each.process in found.running)
+            if each.name not in skip and not (left_overs and each.process in found.running)
         ]
-        hosts = _hosts_of_finished(segments, found, result)
-        there = {file.name: file for host in set(hosts.values()) for file in self._to.files(host)}
-        checked, pruned = _load_shipped(self._ledger), lru_cache(1)(lambda: load_pruned(self._to.url))
+        there: dict[str, dict[str, StoredFile]] = {}
+        checked = lru_cache(1)(lambda: _load_shipped(self._ledger))
+        pruned = lru_cache(1)(lambda: load_pruned(self._to.url))
         right: list[StoredSegment] = []
-        for segment in hosts:
-            if is_over():
-                result.is_cut = True
-                break
-            try:
-                if self._has_copy(segment, there, checked, result):
-                    right.append(segment)
-                elif _is_pruned(segment, pruned()):
-                    result.pruned.append(segment.name)
-                else:
-                    self._copy(segment, checked, result)
-                    right.append(segment)
-            except FileNotFoundError:
-                continue  # moved away meanwhile
-            except (OSError, StoreError) as error:
-                result.failed[segment.name] = _text(error)
-            if on_shipped is not None:
-                on_shipped(segment)
+        try:
+            for segment in segments:
+                if is_over():
+                    result.is_cut = True
+                    break
+                try:
+                    if not _is_finished(segment, found):
+                        result.waiting.append(segment.name)
+                        continue
+                    base = _base_of(segment)
+                    if self._has_copy(segment, base, self._listed(base, there), checked(), result):
+                        right.append(segment)
+                    elif _is_pruned(segment, pruned()):
+                        result.pruned.append(segment.name)
+                    else:
+                        self._copy(segment, base, checked(), result)
+                        right.append(segment)
+                except FileNotFoundError:
+                    continue  # moved away meanwhile
+                except (OSError, StoreError) as error:
+                    if isinstance(error, StoreError) and not there:
+                        raise  # nothing could be listed
+                    result.failed[segment.name] = _text(error)
+                if on_shipped is not None:
+                    on_shipped(segment)
+        finally:
+            if result.shipped or result.known:
+                _save_shipped(self._ledger, checked())
         result.right = [each.name for each in right]
-        if result.shipped or result.known:
-            _save_shipped(self._ledger, checked)
         if delete and right:
             chosen = [Candidate(each, is_read=False) for each in right if not each.path.is_symlink()]
             prune(self._ledger, chosen, now_ms, lambda each: result.deleted.append(each.name), self._to.url)
         return result
 
+    def _listed(self, base: str, there: dict[str, dict[str, StoredFile]]) -> dict[str, StoredFile]:
+        """The copies that there are of the same host. They are listed once in a run."""
+        host = base.partition("/")[0]
+        if host not in there:
+            there[host] = {file.name: file for file in self._to.files(host)}
+        return there[host]
+
     def _has_copy(
-        self, segment: StoredSegment, there: dict[str, StoredFile], checked: ShippedCopies, result: ShipResult
+        self,
+        segment: StoredSegment,
+        base: str,
+        there: dict[str, StoredFile],
+        checked: ShippedCopies,
+        result: ShipResult,
     ) -> bool:
         """Whether there is a right copy. Raises `StoreError` for one that is not to be replaced."""
         copies = checked.places.setdefault(self._to.url, {})
-        base = _base_of(segment)
         forms = [base] if segment.is_compressed else [f"{base}{suffix}" for suffix in SUFFIXES.values()]
         for name in (name for name in forms if name in there):
             copy, seen = there[name], copies.get(name)
@@ -173,13 +191,13 @@ class Shipper:
                 raise StoreError(f"{self._to.where(name)} says something else: it is not replaced; look at both")
         return False
 
-    def _copy(self, segment: StoredSegment, checked: ShippedCopies, result: ShipResult) -> None:
+    def _copy(self, segment: StoredSegment, base: str, checked: ShippedCopies, result: ShipResult) -> None:
         """Raises `OSError` or `StoreError` unless there is a right copy now."""
-        base, compress = _base_of(segment), None if segment.is_compressed else self._compress
+        compress = None if segment.is_compressed else self._compress
         name = f"{base}{SUFFIXES[compress]}"
         with _packed(segment, compress) as source:
             self._to.upload(name, source)
-            copy = next((file for file in self._to.files(base.rpartition("/")[0]) if file.name == name), None)
+            copy = self._to.file(name)
             if copy is None or not _is_same(self._to, copy, source):
                 raise StoreError(f"{self._to.where(name)} is not what was sent: it is sent again at the next run")
         checked.places[self._to.url][name] = _Copy(copy.bytes, copy.version, segment.bytes)
@@ -204,24 +222,6 @@ class Shipper:
                 return bool(one.read(1))
         except OSError:  # cut off, so that it cannot be unpacked: it says nothing
             return StoredSegment(self._to, name).is_compressed
-
-
-def _hosts_of_finished(
-    segments: list[StoredSegment], found: FoundSegments, result: ShipResult
-) -> dict[StoredSegment, str]:
-    """The segments that are finished, and where below the place their copies are."""
-    hosts: dict[StoredSegment, str] = {}
-    for segment in segments:
-        try:
-            if _is_finished(segment, found):
-                hosts[segment] = _host_of(segment)
-            else:
-                result.waiting.append(segment.name)
-        except FileNotFoundError:
-            continue  # moved away meanwhile
-        except OSError as error:
-            result.failed[segment.name] = _text(error)
-    return hosts
 
 
 def _text(error: Exception) -> str:
