@@ -21,7 +21,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from doc_blocks import ROOT
 from local_proxy import LocalProxy
 
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 from twinbus.testing import LocalNamespace
 
 DEPLOY = ROOT / "deploy"
@@ -35,7 +35,7 @@ PAIR = {"TWINBUS_PRIMARY", "TWINBUS_SECONDARY", "TWINBUS_KEY"}
 
 def options_of(words: list[str]) -> dict[str, Any]:
     """The options of a command as twinbus reads them; runs nothing."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(make_app())
     context = group.commands[words[0]].make_context(words[0], words[1:])
     return dict(context.params)
 

@@ -13,9 +13,9 @@ import pytest
 import typer
 from doc_blocks import DOCS, blocks_of, logical_lines, to_run
 
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 
-TWINBUS: Any = typer.main.get_command(app)
+TWINBUS: Any = typer.main.get_command(make_app())
 PAGE = DOCS / "reference" / "cli.md"
 LINES = [
     line.strip() for block in blocks_of(PAGE) for line in block.code.splitlines() if re.match(r" +twinbus [a-z]", line)

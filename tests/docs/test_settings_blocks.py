@@ -14,7 +14,7 @@ import typer
 from doc_blocks import DOCS, Block, all_blocks, blocks_of
 
 from twinbus.cli.arguments.option_groups import PairArguments
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 from twinbus.control import control_client
 from twinbus.cost.prices import load_prices
 from twinbus.testing import LocalNamespace
@@ -31,7 +31,7 @@ def of(language: str, first_line: str, blocks: list[Block] | None = None) -> Blo
 
 def command(words: list[str]) -> None:
     """Reads the arguments of a command as twinbus would, and runs nothing."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(make_app())
     group.commands[words[0]].make_context(words[0], words[1:])
 
 

@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from json_rules import broken_rules
 from typer.main import get_command
 
-from twinbus.cli.main import app, run
+from twinbus.cli.main import make_app, run
 from twinbus.pairing.backlog.backlog_queues import backlog_path
 
 ELSEWHERE = {
@@ -116,7 +116,7 @@ def test_every_command_with_json_is_walked() -> None:
     walked = {*WALK, QUICK_DRILL, "serve"}
     missing = [
         path
-        for path in _with_json(get_command(app))
+        for path in _with_json(get_command(make_app()))
         if path not in ELSEWHERE and not any(f"{line} ".startswith(f"{path} ") for line in walked)
     ]
     assert missing == []

@@ -20,7 +20,7 @@ from pages.pairing_pages import is_fresh
 from twinbus import errors
 from twinbus.broker.faults.catalogue import KINDS, LENGTH, RESTART, RESTART_MS, FaultParameter, InvalidParameter
 from twinbus.cli.exit_codes import MEANINGS
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 from twinbus.units import short_duration
 
 DONE_BY = "<!-- Made from the code by `make pages`; do not edit. -->"
@@ -109,7 +109,7 @@ def commands_page() -> str:
     parts += ["A second signal ends a command on the spot, with 128 and the number of the signal.", ""]
     variables = [(f"`{name.replace(', ', '`, `')}`", text) for name, text in VARIABLES.items()]
     parts += ["## Environment", "", *_table(("variable", ""), variables)]
-    for path, command in every_command(typer.main.get_command(app), ("twinbus",)):
+    for path, command in every_command(typer.main.get_command(make_app()), ("twinbus",)):
         parts += ["", *_command_lines(path, command)]
     return _page("Commands", *parts)
 

@@ -20,7 +20,7 @@ from ordered_backlog import session_message
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
-from twinbus.cli.main import app, run
+from twinbus.cli.main import make_app, run
 from twinbus.cli.pipeline.drain import SparkArguments
 from twinbus.cli.pipeline.drain_output import DrainJsonLines
 from twinbus.errors import OptionsError, TwinbusError
@@ -220,7 +220,7 @@ def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any
     references = [backlog.secret(backlog.primary).credential, backlog.secret(backlog.secondary).credential]
     secrets = ("--primary-secret", references[0], "--secondary-secret", references[1])
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    found = CliRunner().invoke(app, ["pipeline", "drain", *secrets, "--queues", "2", *words, "--json"])
+    found = CliRunner().invoke(make_app(), ["pipeline", "drain", *secrets, "--queues", "2", *words, "--json"])
     for number, handler in before.items():
         signal.signal(number, handler)
     return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
@@ -336,7 +336,7 @@ def test_a_drain_without_pyspark_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     string = "Endpoint=sb://contoso.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=hush"
-    found = CliRunner().invoke(app, ["pipeline", "drain", "--primary", string, "--secondary", string])
+    found = CliRunner().invoke(make_app(), ["pipeline", "drain", "--primary", string, "--secondary", string])
     assert isinstance(found.exception, TwinbusError)
     assert "pip install 'twinbus[spark]'" in str(found.exception)
 
@@ -344,7 +344,7 @@ def test_a_drain_without_pyspark_says_what_to_install(monkeypatch: pytest.Monkey
 def test_a_string_on_the_command_line_is_of_no_use_to_executors_elsewhere() -> None:
     string = "Endpoint=sb://contoso.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=hush"
     words = ["--primary", string, "--secondary", string.replace("contoso", "backup"), "--master", "spark://host:7077"]
-    found = CliRunner().invoke(app, ["pipeline", "drain", *words])
+    found = CliRunner().invoke(make_app(), ["pipeline", "drain", *words])
     assert isinstance(found.exception, OptionsError)
     assert "--primary-secret" in str(found.exception)
     assert "hush" not in str(found.exception)

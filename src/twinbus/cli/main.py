@@ -21,26 +21,10 @@ import typer
 from twinbus import __version__
 from twinbus.cli import signals
 from twinbus.cli.arguments.completion import use_our_zsh_script
-from twinbus.cli.arguments.option_groups import PanelGroup, accept_old_names, add_command
-from twinbus.cli.commands.backup import backup
-from twinbus.cli.commands.bench import bench
-from twinbus.cli.commands.console import console
-from twinbus.cli.commands.cost import cost_commands
-from twinbus.cli.commands.demo import demo
-from twinbus.cli.commands.drill import NOT_PUT_BACK, drill
-from twinbus.cli.commands.fault import fault_commands
-from twinbus.cli.commands.ledger import ledger_commands
-from twinbus.cli.commands.message import message_commands
-from twinbus.cli.commands.pair import NOT_EXACT, pair
-from twinbus.cli.commands.proxy import proxy
-from twinbus.cli.commands.receive import FEWER, receive
-from twinbus.cli.commands.send import send
-from twinbus.cli.commands.serve import serve
+from twinbus.cli.arguments.option_groups import PanelGroup, accept_old_names
+from twinbus.cli.command_table import COMMANDS, add_commands
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.output import error_line, hide_typed, say, traceback_text
-from twinbus.cli.pipeline.pipeline import pipeline_commands
-from twinbus.cli.status.status import HEALTHY, UNSURE, status
-from twinbus.cli.syphon.syphon import syphon_commands
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import LogLines
 
@@ -77,33 +61,20 @@ class Commands(PanelGroup):
             raise Interrupted from None
 
 
-app = typer.Typer(
-    name="twinbus",
-    cls=Commands,
-    epilog=f"{EXAMPLES}\n\n{exit_codes()}",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-add_command(app, serve)
-add_command(app, proxy, "Let applications in any language use a pair.")
-add_command(app, demo, "Kill a namespace while it works; lose nothing.")
-add_command(app, send, "Send messages, and say where they are.")
-add_command(app, receive, "Look at messages, or take them.", not_all=FEWER)
-add_command(app, backup, "Copy namespaces while they work.")
-add_command(app, bench, "Measure what a namespace does.")
-add_command(app, pair, "Make two namespaces ready for an outage.", not_all=NOT_EXACT)
-add_command(app, status, "Show how a pair is doing, in one verdict.", done=HEALTHY, not_all=UNSURE, verdicts=True)
-add_command(app, console, "Serve a web page that shows a pair live, with buttons.")
-add_command(app, drill, "Make an entity fail on purpose, and measure.", not_all=NOT_PUT_BACK)
-app.add_typer(fault_commands(), name="fault")
-app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")
-app.add_typer(pipeline_commands(), name="pipeline", short_help="Work on Spark: reports, and large backlogs.")
-app.add_typer(cost_commands(), name="cost")
-app.add_typer(message_commands(), name="message", short_help="Look at single messages, resubmit, dead-letter, purge.")
-app.add_typer(syphon_commands(), name="syphon", short_help="Bring the backlog home.")
+def make_app(only: str | None = None) -> typer.Typer:
+    """All commands, or the one that is called so."""
+    app = typer.Typer(
+        name="twinbus",
+        cls=Commands,
+        epilog=f"{EXAMPLES}\n\n{exit_codes()}",
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(twinbus)
+    add_commands(app, only)
+    return app
 
 
-@app.callback(invoke_without_command=True)
 def twinbus(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -127,12 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `twinbus` and return its exit code."""
     use_our_zsh_script()
-    hide_typed(sys.argv[1:] if arguments is None else arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
+    only = typed[0] if typed and typed[0] in COMMANDS else None
+    hide_typed(typed)
     if logging.lastResort is not None:  # writes what no handler takes
         logging.lastResort.setFormatter(LogLines("twinbus: "))
     logging.getLogger("azure").addHandler(logging.NullHandler())  # its errors are shown in one line
     try:
-        code = _commands().main(args=arguments, prog_name="twinbus", standalone_mode=False)
+        code = _commands(only).main(args=arguments, prog_name="twinbus", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         return _fail(usage_text(error), ExitCode.WRONG_ARGUMENTS)
@@ -148,9 +121,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 @cache
-def _commands() -> Any:
-    """All commands, ready to parse arguments."""
-    command = typer.main.get_command(app)
+def _commands(only: str | None = None) -> Any:
+    """The commands (see `make_app`), ready to parse arguments."""
+    command = typer.main.get_command(make_app(only))
     accept_old_names(command)
     return command
 

@@ -18,9 +18,10 @@ import pytest
 import typer
 
 from pages.command_pages import every_command
-from twinbus.cli.main import app, run
+from twinbus.cli.command_table import COMMANDS as TABLE
+from twinbus.cli.main import make_app, run
 
-ROOT = typer.main.get_command(app)
+ROOT = typer.main.get_command(make_app())
 COMMANDS = {" ".join(path): command for path, command in every_command(ROOT, ("twinbus",))}
 
 
@@ -145,3 +146,16 @@ def test_zsh_completes_at_the_first_tab_after_it_was_installed(tmp_path: Path) -
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(terminal)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_command_is_made_without_the_others_and_called_as_the_table_says(name: str) -> None:
+    group: Any = typer.main.get_command(make_app(name))
+    assert list(group.commands) == [name]
+
+
+def test_a_run_imports_only_the_command_that_it_needs() -> None:
+    code = "import sys; from twinbus.cli.main import run; run(['cost', 'forecast']); print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "twinbus.cli.commands.cost" in names
+    assert {"twinbus.cli.commands.serve", "twinbus.cli.commands.send", "twinbus.cli.status.status"}.isdisjoint(names)

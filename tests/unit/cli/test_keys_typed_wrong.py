@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from twinbus.cli.commands import serve
-from twinbus.cli.main import app, run
+from twinbus.cli.main import make_app, run
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
 STRING = f"Endpoint=sb://127.0.0.1:9;SharedAccessKeyName=k;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
@@ -30,7 +30,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 def invocations() -> Iterator[tuple[tuple[str, ...], str]]:
     """Every command with the secret in one of its parameters, the required ones filled with a word."""
-    for path, command in commands(typer.main.get_command(app)):
+    for path, command in commands(typer.main.get_command(make_app())):
         for wrong in (*[param for param in command.params if not getattr(param, "is_flag", False)], None):
             words = list(path)
             for param in command.params:

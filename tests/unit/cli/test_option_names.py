@@ -13,7 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from twinbus.cli.arguments.option_groups import DROPPED, OLD_NAMES, accept_old_names
-from twinbus.cli.main import app, run
+from twinbus.cli.main import make_app, run
 
 OF_THE_CLIENT = {"--entities", "--ttl"}
 """Of `proxy`: every option of the paired client has the name that it has there."""
@@ -31,7 +31,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
 def meanings() -> dict[str, dict[str, Any]]:
     """By option name, the option of each command that has it."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
-    for path, command in commands(get_command(app)):
+    for path, command in commands(get_command(make_app())):
         for param in command.params:
             for name in param.opts if not getattr(param, "hidden", False) else ():
                 if name.startswith("-") and not (path == "proxy" and name in OF_THE_CLIENT):
@@ -63,7 +63,7 @@ def test_an_old_name_works_and_is_shown_nowhere(path: str, capsys: pytest.Captur
     for old, new in OLD_NAMES[path].items():
         assert old not in shown
         assert new in shown
-        command = dict(commands(get_command(app)))[path]
+        command = dict(commands(get_command(make_app())))[path]
         accept_old_names(command, tuple(path.split()))
         option = next(param for param in command.params if new in param.opts)
         arguments = ["x"] * sum(param.param_type_name == "argument" and param.required for param in command.params)
@@ -73,7 +73,7 @@ def test_an_old_name_works_and_is_shown_nowhere(path: str, capsys: pytest.Captur
 
 
 def test_an_option_of_the_wrong_command_is_still_refused() -> None:
-    assert CliRunner().invoke(app, ["ledger", "stats", "x", "--count", "1"]).exit_code != 0
+    assert CliRunner().invoke(make_app(), ["ledger", "stats", "x", "--count", "1"]).exit_code != 0
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in DROPPED.items() for name in names])
@@ -82,7 +82,7 @@ def test_a_dropped_option_works_is_shown_nowhere_and_prints_a_hint(
 ) -> None:
     assert run([*path.split(), "--help"]) == 0
     assert name not in capsys.readouterr().out
-    command = dict(commands(get_command(app)))[path]
+    command = dict(commands(get_command(make_app())))[path]
     option = next(param for param in command.params if name in param.opts)
     accept_old_names(command, tuple(path.split()))
     context = command.make_context(path, [name] if option.is_flag else [name, "5s"], resilient_parsing=False)

@@ -18,7 +18,7 @@ from twinbus.cli.arguments.pairing_arguments import (
     flag_of,
     in_flags,
 )
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 from twinbus.errors import OptionsError
 from twinbus.units import option_duration, option_size, parse_duration, parse_size
 
@@ -32,7 +32,7 @@ def options(**given: Any) -> SendAvailabilityPairedNamespaceOptions:
 
 
 def flags() -> set[str]:
-    command = get_command(app).commands["proxy"]  # type: ignore[attr-defined]
+    command = get_command(make_app()).commands["proxy"]  # type: ignore[attr-defined]
     return {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from twinbus import Namespace, SendAvailabilityPairedNamespaceOptions
-from twinbus.cli.main import app
+from twinbus.cli.main import make_app
 from twinbus.drill.measures import Limits
 from twinbus.drill.options import DrillOptions
 from twinbus.drill.undo import ChangeRecord, ChangeRecordFile, change_records_in, default_folder, undo_all
@@ -35,7 +35,7 @@ def test_a_drill_has_the_intervals_of_an_application_that_sets_none() -> None:
         ("--failover-interval", drill.failover_interval_s),
         ("--ping-interval", drill.ping_interval_s),
     ):
-        command = get_command(app).commands["drill"]  # type: ignore[attr-defined]
+        command = get_command(make_app()).commands["drill"]  # type: ignore[attr-defined]
         (default,) = [each.default for each in command.params if option in each.opts]
         assert parse_seconds(default, option) == value
 
