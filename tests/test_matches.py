@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
-TREES = {
-    file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
-    for file in sorted(SOURCE.rglob("*.py"))
-}
 
 EVERYTHING_ELSE = {
     "pairing/failover.py (state, event)": "a table: what is not in it changes nothing, and a test tries every pair",
@@ -22,10 +19,16 @@ EVERYTHING_ELSE = {
 """Where something is done with all other members of a closed set, and why."""
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    files = sorted(SOURCE.rglob("*.py"))
+    return {file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
 def own_classes() -> set[str]:
     """Names of classes that are not exceptions; those of enums too."""
     found = {}
-    for tree in TREES.values():
+    for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
@@ -37,7 +40,7 @@ def own_classes() -> set[str]:
 
 
 def matches() -> Iterator[tuple[str, ast.Match]]:
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Match):
                 yield file, node
