@@ -391,8 +391,26 @@ def test_a_process_ends_although_the_name_of_its_place_is_never_resolved(
         monkeypatch.setenv(name, "test")
     command = [sys.executable, "-c", HANGING_LOOKUPS, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "the time was over" in done.stderr
+    [line] = done.stderr.splitlines()
+    assert "the time was over" in line
     assert verify(tmp_path).is_complete
+
+
+def test_what_fails_after_the_end_is_not_said_any_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answers = threading.Event()
+
+    def upload_late(*_: object) -> None:
+        answers.wait(20)
+        raise StoreError("the process ends")
+
+    ledger = Ledger(LedgerOptions(directory=tmp_path, ship_to="memory://late"))
+    ledger.record(Event(Kind.PING))
+    with mock.patch.object(UrlFolder, "upload", upload_late), caplog.at_level(logging.WARNING, "twinbus.ledger"):
+        assert ledger.close(0.2)
+        answers.set()
+        wait_until(lambda: "the process ends" in ledger.health().ship_trouble)
+    [line] = caplog.messages
+    assert "the time was over" in line
 
 
 def calls_of(act: Callable[[], object]) -> int:

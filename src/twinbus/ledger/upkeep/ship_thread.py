@@ -150,7 +150,9 @@ class ShipThread:
             trouble = ship()
         except Exception as error:  # this thread must not die: nothing would be shipped any more
             trouble, is_reached = str(error) or type(error).__name__, False
-        if trouble and not work.trouble:
+        if self._is_over.is_set():
+            pass  # the end said so, and what packages raise while a process ends says nothing
+        elif trouble and not work.trouble:
             self._log(work, "cannot be shipped", trouble)
         elif work.trouble and not trouble:
             self._log(work, "are shipped again", "")
