@@ -34,8 +34,6 @@ class MissingRecords:
     reason: str
     hides_accepted: bool = True
     """Whether messages may have been accepted that no other record has; else only later events are missing."""
-    hides_fates: bool = True
-    """Whether events of messages that others accepted may be missing; else only acceptances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +189,9 @@ def _correction_line(process: Process) -> str:
 
 def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list[MissingRecords]:
     pruned = compacted.pruned.get(name, PrunedProcess())
-    elsewhere = (NumberRange(first, last, 0, 0) for first, last in (*pruned.read, *pruned.unread))
+    # Of pruned records only the first and the last time are known: what follows one is not before the first.
+    times = pruned.last_ms, pruned.first_ms
+    elsewhere = (NumberRange(first, last, *times) for first, last in (*pruned.read, *pruned.unread))
     found = [_of_hole(name, process, hole) for hole in find_holes(join_ranges([*process.ranges, *elsewhere]))]
     if process.not_understood:
         text = "records of a newer schema: read them with a newer twinbus"
@@ -225,7 +225,8 @@ def _of_pruned(name: str, pruned: PrunedProcess, process: Process) -> list[Missi
 
 def _of_hole(name: str, process: Process, hole: NumberRange) -> MissingRecords:
     reported = [gap for gap in process.gaps if gap.first <= hole.last and gap.last >= hole.first]
-    since_ms = min([hole.first_ms or process.first_ms, *(gap.since_ms for gap in reported if gap.since_ms)])
+    # 0: no record is before it, so it may have begun at any time.
+    since_ms = min([hole.first_ms, *(gap.since_ms for gap in reported if gap.since_ms)])
     until_ms = max([hole.last_ms or FOREVER_MS, *(gap.until_ms for gap in reported)])
     reason = "; ".join(dict.fromkeys(gap.reason for gap in reported)) or "nobody knows why: were segments removed?"
     return MissingRecords(name, process.program, hole.size, since_ms, until_ms, reason)

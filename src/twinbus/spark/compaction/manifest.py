@@ -180,6 +180,11 @@ class Process(msgspec.Struct):
         self.ranges = join_ranges([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
 
+    @property
+    def has_beginning(self) -> bool:
+        """Whether its first record is there: it kept no ledger before. Without any number, there is no other sign."""
+        return not self.ranges or self.ranges[0].first == 1
+
     def _join_offsets(self, more: Process) -> list[int]:
         """Empty if the clock of some records was not measured: the others prove nothing about those."""
         known = [each.clock.offsets for each in (self, more) if each._has_times]
