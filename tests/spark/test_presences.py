@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_disks import RefusingDisk
@@ -12,9 +13,11 @@ from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
 from twinbus.ledger.reading.process_end import FOREVER_MS, ProcessEnd
 from twinbus.ledger.upkeep.expected import ExpectedWriter
 from twinbus.ledger.writing.liveness import LivenessSeen
+from twinbus.spark.compaction.clocks import find_clocks
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import WRITE_LATE_MS, LedgerPresence, find_coverage, find_presences
 from twinbus.spark.compaction.manifest import ClockCheck, Manifest, NumberRange, Process
+from twinbus.spark.jobs.analysis import knows_all_accepted
 from twinbus.spark.jobs.presence import ARRIVAL_MS, unkept_time, with_absent_in_window
 from twinbus.spark.transforms.selection import LedgerSelection
 from twinbus.storage.local_folder import LocalFolder
@@ -92,6 +95,21 @@ def test_a_process_that_could_never_write_is_missed_too() -> None:
     assert (unknown.process, unknown.since_ms, unknown.until_ms) == ("bb", 0, FOREVER_MS)
 
 
+def test_a_process_that_begins_has_half_a_minute_for_its_first_write(tmp_path: Path) -> None:
+    disk = RefusingDisk(10_000)
+    disk.room = 10
+    with Ledger(LedgerOptions(directory=tmp_path, program="shop", free_bytes_min=0), disk=disk) as ledger:
+        ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
+        assert not ledger.flush(60)
+        compacted = compact_ledger(read_in_process, tmp_path)
+        assert (compacted.running, compacted.manifest.processes) == ({ledger.process}, {})
+        assert find_coverage(compacted).is_complete
+        later = replace(compacted, read_ms=compacted.read_ms + WRITE_LATE_MS)
+        [unknown] = find_coverage(later).missing
+        assert (unknown.process, unknown.since_ms) == (ledger.process, 0)
+        disk.room = None
+
+
 def test_a_running_process_without_a_mark_was_there_until_its_last_record() -> None:
     compacted = read(shop(), None, SHOP)
     assert find_coverage(compacted).is_complete
@@ -162,6 +180,16 @@ def test_only_a_syphon_that_is_absent_hides_no_acceptance(roles: tuple[str, ...]
     compacted = replace(read(idle, None, SHOP), manifest=Manifest(processes={"aa": writer, "bb": idle}))
     absent = with_absent_in_window(find_coverage(compacted), compacted, WINDOW).missing
     assert [each.hides_accepted for each in absent if each.program == "shop on *"] == [hides_accepted]
+
+
+@pytest.mark.parametrize("clock", [{"is_unset": True}, {"ahead_ms": 90 * MINUTE}, {}])
+def test_what_is_recorded_by_a_wrong_clock_may_be_of_any_window(clock: dict[str, Any]) -> None:
+    process = shop(closed=True)
+    process.clock = ClockCheck(offsets=[0, 0], **clock)
+    compacted = read(process)
+    coverage, clocks = find_coverage(compacted), find_clocks(compacted.manifest.processes, (), ())
+    for window in (LedgerSelection(None, FIRST - MINUTE), WINDOW):
+        assert knows_all_accepted(coverage, window, clocks) is not bool(clock)
 
 
 def test_pauses_are_restarts_only_if_they_are_few() -> None:

@@ -79,9 +79,9 @@ def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
         if not _is_explained(each, compacted)
     ]
     missing += _of_several_primaries(processes.values())
-    missing += [
-        _of_stuck(name, Process()) for name in compacted.running - set(processes) if _has_written_none(name, compacted)
-    ]
+    nothing = Process()
+    silent = sorted(compacted.running - set(processes))
+    missing += [_of_stuck(name, nothing) for name in silent if _is_stuck(name, nothing, compacted)]
     missing += _of_absent_writers(compacted.expected, find_presences(compacted))
     missing += [_of_wrong_clock(name, each) for name, each in processes.items() if _has_wrong_clock(each)]
     in_time = [each for each in processes.values() if not _has_wrong_clock(each)] or list(processes.values())
@@ -140,17 +140,11 @@ def _presence(name: str, process: Process, compacted: CompactedLedger) -> Ledger
 
 
 def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:
-    """Whether a running process has events that it could not write for a while."""
+    """Whether a running process has events that it could not write for a while, perhaps since it began."""
     mark = compacted.marks.get(name)
     if mark is None or mark.is_clear:
         return False
     return max(mark.alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
-
-
-def _has_written_none(name: str, compacted: CompactedLedger) -> bool:
-    """Whether a running process has events and never could write any."""
-    mark = compacted.marks.get(name)
-    return mark is not None and not mark.is_clear and not mark.written
 
 
 def _of_stuck(name: str, process: Process) -> MissingRecords:
@@ -174,8 +168,8 @@ def _of_wrong_clock(name: str, process: Process) -> MissingRecords:
     ahead_ms = process.clock.ahead_ms
     how = f"is ahead, by {ahead_ms / 1000:,.0f} s at least" if ahead_ms else "was not set when it began"
     text = f"the clock of {process.host} {how}: when its messages were sent, and which overtook which, is unknown"
-    until_ms = FOREVER_MS if ahead_ms else process.last_ms + 1
-    return MissingRecords(name, process.program, None, process.first_ms, until_ms, text)
+    # Nor is it known from when they are: a window may have them whatever their times say.
+    return MissingRecords(name, process.program, None, 0, FOREVER_MS, text)
 
 
 def _correction_line(process: Process) -> str:
