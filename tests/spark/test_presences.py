@@ -192,6 +192,15 @@ def test_what_is_recorded_by_a_wrong_clock_may_be_of_any_window(clock: dict[str,
         assert knows_all_accepted(coverage, window, clocks) is not bool(clock)
 
 
+def test_a_client_that_was_read_by_an_older_version_takes_messages() -> None:
+    assert [each.takes_messages for each in find_presences(read(shop(closed=True)))] == [True]
+    later, before = shop(closed=True), shop(closed=True)
+    later.uses, before.uses = ["receives"], ["receives", "sends"]
+    assert [each.takes_messages for each in find_presences(read(later))] == [False]
+    later.add(before)
+    assert [each.takes_messages for each in find_presences(read(later))] == [True]
+
+
 def test_pauses_are_restarts_only_if_they_are_few() -> None:
     def chain(pause_ms: int, count: int) -> list[LedgerPresence]:
         each_ms = 60 * MINUTE // count

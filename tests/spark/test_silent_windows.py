@@ -140,6 +140,35 @@ def test_an_idle_syphon_does_not_prove_that_a_night_was_silent(spark: SparkSessi
     assert "nobody who takes messages kept a ledger" in found.reconciliation.verdict
 
 
+@pytest.mark.parametrize("kind", [Kind.RECEIVED, Kind.DEAD_LETTERED])
+def test_who_only_receives_does_not_prove_that_a_night_was_silent(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
+    with small_ledger(tmp_path) as small:
+        shop, worker = small.writer("shop"), small.writer("worker", closed_at=300)
+        worker.say(0.5, Kind.PAIRED, "", namespace="contoso", count=1)
+        for minute in (1, 20):
+            shop.accepted(minute, "orders", f"{minute}")
+            worker.say(minute + 1, kind, "orders", f"{minute}", namespace="contoso", outcome="completed")
+        found = report(spark, small.write(), 100, 290)
+        assert exit_code(found) == 3
+        assert found.coverage.unkept == (at(100), at(290))
+
+
+def test_a_client_that_has_sent_nothing_yet_or_also_receives_proves_that_a_night_was_silent(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("new", "both"):
+        with small_ledger(tmp_path / name) as small:
+            small.writer("shop").accepted(1, "orders", "one")
+            client = small.writer("client", closed_at=300)
+            client.say(0.5, Kind.PAIRED, "", namespace="contoso", count=1)
+            if name == "both":
+                client.backlogged(1, "orders", "two")
+                client.say(2, Kind.RECEIVED, "orders", "one", namespace="contoso", outcome="completed")
+            assert exit_code(report(spark, small.write(), 100, 290)) == 0, name
+
+
 def test_a_window_after_the_last_record_and_before_the_first_is_unknown(
     spark: SparkSession, small: SmallLedger
 ) -> None:

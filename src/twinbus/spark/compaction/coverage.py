@@ -114,11 +114,15 @@ class LedgerPresence(msgspec.Struct):
     first_ms: int
     last_ms: int
     roles: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
 
     @property
     def takes_messages(self) -> bool:
-        """Whether its records show that it accepts or stores messages; those of an idle syphon show nothing."""
-        return not {"client", "namespace"}.isdisjoint(self.roles)
+        """Whether its records show that it accepts or stores messages; those of an idle syphon show nothing.
+
+        A client that has done nothing yet is there to send; one that has only received is a receiver.
+        """
+        return "namespace" in self.roles or ("client" in self.roles and self.uses != ("receives",))
 
 
 def find_presences(compacted: CompactedLedger) -> list[LedgerPresence]:
@@ -136,7 +140,8 @@ def _presence(name: str, process: Process, compacted: CompactedLedger) -> Ledger
         last_ms = max(last_ms, min(process.end.until_ms, compacted.read_ms) - set_ms)
     if first_ms > last_ms:
         first_ms, last_ms = process.first_ms, process.first_ms
-    return LedgerPresence(process.host, process.program, first_ms, last_ms, tuple(process.roles))
+    roles, uses = tuple(process.roles), tuple(process.uses)
+    return LedgerPresence(process.host, process.program, first_ms, last_ms, roles, uses)
 
 
 def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:

@@ -148,6 +148,9 @@ class Process(msgspec.Struct):
     rejected: RejectedEvents = msgspec.field(default_factory=RejectedEvents)
     roles: list[str] = []
     """What it is, by its records: "client", "syphon", "namespace", ...; empty: too few records to say."""
+    uses: list[str] = []
+    """What a client does with messages, by its records: "receives", "sends"; empty: neither so far, or they were read by
+    a version that did not look."""
     primaries: list[str] = []
     """The primaries that its records name. This list and the next two are empty in stores that are older than them."""
     stores: list[str] = []
@@ -174,6 +177,7 @@ class Process(msgspec.Struct):
         self.not_understood += more.not_understood
         self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
+        self.uses = sorted({*self.uses, *more.uses})
         self.primaries = unique_names([*self.primaries, *more.primaries])
         self.stores = unique_names([*self.stores, *more.stores])
         self.secondaries = unique_names([*self.secondaries, *more.secondaries])
