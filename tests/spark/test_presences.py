@@ -10,6 +10,7 @@ import pytest
 from ledger_disks import RefusingDisk
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
+from twinbus.ledger.reading import segment_files
 from twinbus.ledger.reading.process_end import FOREVER_MS, ProcessEnd
 from twinbus.ledger.upkeep.expected import ExpectedWriter
 from twinbus.ledger.writing.liveness import LivenessSeen
@@ -102,7 +103,8 @@ def test_a_process_that_begins_has_half_a_minute_for_its_first_write(tmp_path: P
         ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
         assert not ledger.flush(60)
         compacted = compact_ledger(read_in_process, tmp_path)
-        assert (compacted.running, compacted.manifest.processes) == ({ledger.process}, {})
+        assert compacted.running == {ledger.process}
+        assert not compacted.manifest.processes
         assert find_coverage(compacted).is_complete
         later = replace(compacted, read_ms=compacted.read_ms + WRITE_LATE_MS)
         [unknown] = find_coverage(later).missing
@@ -116,6 +118,30 @@ def test_a_running_process_without_a_mark_was_there_until_its_last_record() -> N
     assert last_ms(compacted) == LAST
     _, silent = with_absent_in_window(find_coverage(compacted), compacted, WINDOW).missing
     assert silent.hides_accepted
+
+
+def test_a_process_whose_mark_cannot_be_read_may_be_unable_to_write_if_its_folder_is_full() -> None:
+    full = replace(read(shop()), in_full_folders=frozenset({"aa"}))
+    [unknown] = find_coverage(full).missing
+    assert (unknown.process, unknown.since_ms, unknown.until_ms) == ("aa", LAST, FOREVER_MS)
+    assert "segments in its folder" in unknown.reason
+    assert find_coverage(replace(full, read_ms=LAST + WRITE_LATE_MS)).is_complete, "it has just written"
+    assert find_coverage(replace(full, marks={"aa": LivenessSeen(True, LAST, 9)})).is_complete, "it is idle"
+    silent = replace(full, running=frozenset({"aa", "bb"}), in_full_folders=frozenset({"bb"}))
+    assert [each.process for each in find_coverage(silent).missing] == ["bb"], "nothing of it is there"
+
+
+def test_a_report_knows_who_writes_to_a_folder_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("full", "other"):
+        (tmp_path / name).mkdir()
+    with Ledger.at(tmp_path / "full", "shop") as full, Ledger.at(tmp_path / "other", "shop") as other:
+        for ledger, count in ((full, 20), (other, 1)):
+            for number in range(count):
+                ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=(f"{number}",)))
+            assert ledger.flush(60)
+        assert compact_ledger(read_in_process, tmp_path).in_full_folders == frozenset()
+        monkeypatch.setattr(segment_files, "USUAL_MAX", 3_000)
+        assert compact_ledger(read_in_process, tmp_path).in_full_folders == {full.process}
 
 
 def test_a_ledger_whose_folder_is_full_is_not_complete_while_its_process_runs(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
     missing += _of_several_primaries(processes.values())
     nothing = Process()
     silent = sorted(compacted.running - set(processes))
-    missing += [_of_stuck(name, nothing) for name in silent if _is_stuck(name, nothing, compacted)]
+    missing += [_of_stuck(name, nothing, compacted) for name in silent if _is_stuck(name, nothing, compacted)]
     missing += _of_absent_writers(compacted.expected, find_presences(compacted))
     missing += [_of_wrong_clock(name, each) for name, each in processes.items() if _has_wrong_clock(each)]
     in_time = [each for each in processes.values() if not _has_wrong_clock(each)] or list(processes.values())
@@ -145,15 +145,24 @@ def _presence(name: str, process: Process, compacted: CompactedLedger) -> Ledger
 
 
 def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:
-    """Whether a running process has events that it could not write for a while, perhaps since it began."""
+    """Whether a running process has events that it could not write for a while, perhaps since it began.
+
+    In another container its mark cannot be read; then it may have, if its folder is full.
+    """
     mark = compacted.marks.get(name)
-    if mark is None or mark.is_clear:
+    if mark.is_clear if mark is not None else name not in compacted.in_full_folders:
         return False
-    return max(mark.alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
+    alive_ms = 0 if mark is None else mark.alive_ms
+    return max(alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
 
 
-def _of_stuck(name: str, process: Process) -> MissingRecords:
+def _of_stuck(name: str, process: Process, compacted: CompactedLedger) -> MissingRecords:
     text = "it is running and cannot write its last events: is its disk full or hung, or directory_bytes_max reached?"
+    if name not in compacted.marks:
+        text = (
+            "it is running, its liveness mark cannot be read from here, and the segments in its folder take up as much "
+            "as they usually may: perhaps it cannot write (twinbus ledger prune makes room)"
+        )
     return MissingRecords(
         name, process.program, None, process.last_ms, FOREVER_MS, text, hides_accepted=_accepts(process)
     )
@@ -208,7 +217,7 @@ def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list
         times = (process.last_ms, until_ms)
         found.append(MissingRecords(name, process.program, records, *times, text, hides_accepted=accepts))
     if name in compacted.running and not process.closed and _is_stuck(name, process, compacted):
-        found.append(_of_stuck(name, process))
+        found.append(_of_stuck(name, process, compacted))
     return found
 
 

@@ -149,8 +149,8 @@ class Process(msgspec.Struct):
     roles: list[str] = []
     """What it is, by its records: "client", "syphon", "namespace", ...; empty: too few records to say."""
     uses: list[str] = []
-    """What a client does with messages, by its records: "receives", "sends"; empty: neither so far, or they were read by
-    a version that did not look."""
+    """What a client does with messages, by its records: "receives", "sends". Empty: neither so far, or they were read
+    by a version that did not look."""
     primaries: list[str] = []
     """The primaries that its records name. This list and the next two are empty in stores that are older than them."""
     stores: list[str] = []
