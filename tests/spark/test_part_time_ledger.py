@@ -10,7 +10,7 @@ from scripted_ledger import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.ledger import Event, Kind
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
-from twinbus.spark.compaction.manifest import Process
+from twinbus.spark.compaction.manifest import NumberRange, Process
 from twinbus.spark.compaction.namespace_records import RESTART_MS, primary_not_kept
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def test_between_a_stop_and_a_start_it_may_have_worked_without_a_ledger() -> Non
 def test_after_a_kill_its_silence_is_what_one_looks_for() -> None:
     killed, again = primary(LONG_MS, 2 * LONG_MS, closed=False), primary(3 * LONG_MS, 4 * LONG_MS)
     assert primary_not_kept([CLIENT, killed, again]) == ((0, LONG_MS),)
+
+
+def test_where_its_first_records_are_missing_it_kept_a_ledger_before_and_nobody_knows_since_when() -> None:
+    first, second = primary(LONG_MS, 2 * LONG_MS), primary(3 * LONG_MS, 4 * LONG_MS)
+    second.ranges = [NumberRange(4, 9, 3 * LONG_MS, 4 * LONG_MS)]
+    assert primary_not_kept([CLIENT, first, second]) == ((0, LONG_MS),)
+    assert primary_not_kept([CLIENT, second]) == ()
 
 
 @pytest.mark.sample(1)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_disks import RefusingDisk
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
+from twinbus.ledger.reading import segment_files
 from twinbus.ledger.reading.process_end import FOREVER_MS, ProcessEnd
 from twinbus.ledger.upkeep.expected import ExpectedWriter
 from twinbus.ledger.writing.liveness import LivenessSeen
+from twinbus.spark.compaction.clocks import find_clocks
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
 from twinbus.spark.compaction.coverage import WRITE_LATE_MS, LedgerPresence, find_coverage, find_presences
 from twinbus.spark.compaction.manifest import ClockCheck, Manifest, NumberRange, Process
+from twinbus.spark.jobs.analysis import knows_all_accepted
 from twinbus.spark.jobs.presence import ARRIVAL_MS, unkept_time, with_absent_in_window
 from twinbus.spark.transforms.selection import LedgerSelection
 from twinbus.storage.local_folder import LocalFolder
@@ -92,12 +96,52 @@ def test_a_process_that_could_never_write_is_missed_too() -> None:
     assert (unknown.process, unknown.since_ms, unknown.until_ms) == ("bb", 0, FOREVER_MS)
 
 
+def test_a_process_that_begins_has_half_a_minute_for_its_first_write(tmp_path: Path) -> None:
+    disk = RefusingDisk(10_000)
+    disk.room = 10
+    with Ledger(LedgerOptions(directory=tmp_path, program="shop", free_bytes_min=0), disk=disk) as ledger:
+        ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
+        assert not ledger.flush(60)
+        compacted = compact_ledger(read_in_process, tmp_path)
+        assert compacted.running == {ledger.process}
+        assert not compacted.manifest.processes
+        assert find_coverage(compacted).is_complete
+        later = replace(compacted, read_ms=compacted.read_ms + WRITE_LATE_MS)
+        [unknown] = find_coverage(later).missing
+        assert (unknown.process, unknown.since_ms) == (ledger.process, 0)
+        disk.room = None
+
+
 def test_a_running_process_without_a_mark_was_there_until_its_last_record() -> None:
     compacted = read(shop(), None, SHOP)
     assert find_coverage(compacted).is_complete
     assert last_ms(compacted) == LAST
     _, silent = with_absent_in_window(find_coverage(compacted), compacted, WINDOW).missing
-    assert (silent.hides_accepted, silent.hides_fates) == (True, False), "it is only a client"
+    assert silent.hides_accepted
+
+
+def test_a_process_whose_mark_cannot_be_read_may_be_unable_to_write_if_its_folder_is_full() -> None:
+    full = replace(read(shop()), in_full_folders=frozenset({"aa"}))
+    [unknown] = find_coverage(full).missing
+    assert (unknown.process, unknown.since_ms, unknown.until_ms) == ("aa", LAST, FOREVER_MS)
+    assert "segments in its folder" in unknown.reason
+    assert find_coverage(replace(full, read_ms=LAST + WRITE_LATE_MS)).is_complete, "it has just written"
+    assert find_coverage(replace(full, marks={"aa": LivenessSeen(True, LAST, 9)})).is_complete, "it is idle"
+    silent = replace(full, running=frozenset({"aa", "bb"}), in_full_folders=frozenset({"bb"}))
+    assert [each.process for each in find_coverage(silent).missing] == ["bb"], "nothing of it is there"
+
+
+def test_a_report_knows_who_writes_to_a_folder_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("full", "other"):
+        (tmp_path / name).mkdir()
+    with Ledger.at(tmp_path / "full", "shop") as full, Ledger.at(tmp_path / "other", "shop") as other:
+        for ledger, count in ((full, 20), (other, 1)):
+            for number in range(count):
+                ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=(f"{number}",)))
+            assert ledger.flush(60)
+        assert compact_ledger(read_in_process, tmp_path).in_full_folders == frozenset()
+        monkeypatch.setattr(segment_files, "USUAL_MAX", 3_000)
+        assert compact_ledger(read_in_process, tmp_path).in_full_folders == {full.process}
 
 
 def test_a_ledger_whose_folder_is_full_is_not_complete_while_its_process_runs(tmp_path: Path) -> None:
@@ -152,13 +196,35 @@ def test_what_may_not_have_arrived_at_a_url_yet_is_not_vouched_for() -> None:
     assert missing(earlier, has_locks=False, closed_ms=NOW - 100 * MINUTE) == [], "it has arrived by now"
 
 
-def test_an_idle_syphon_may_be_absent_if_another_process_shows_what_it_is() -> None:
-    syphon, idle = shop(closed=True), shop(closed=True)
-    syphon.roles, idle.roles = ["syphon"], []
-    for processes, missed in (({"aa": syphon, "bb": idle}, 0), ({"bb": idle}, 1)):
-        compacted = replace(read(idle, None, SHOP), manifest=Manifest(processes=processes))
-        absent = with_absent_in_window(find_coverage(compacted), compacted, WINDOW).missing
-        assert len([each for each in absent if each.program == "shop on *"]) == missed
+@pytest.mark.parametrize(
+    ("roles", "hides_accepted"),
+    [((), True), (("client",), True), (("namespace",), True), (("namespace", "syphon"), True), (("syphon",), False)],
+)
+def test_only_a_syphon_that_is_absent_hides_no_acceptance(roles: tuple[str, ...], hides_accepted: bool) -> None:
+    writer, idle = shop(closed=True), shop(closed=True)
+    writer.roles, idle.roles = [*roles], []
+    compacted = replace(read(idle, None, SHOP), manifest=Manifest(processes={"aa": writer, "bb": idle}))
+    absent = with_absent_in_window(find_coverage(compacted), compacted, WINDOW).missing
+    assert [each.hides_accepted for each in absent if each.program == "shop on *"] == [hides_accepted]
+
+
+@pytest.mark.parametrize("clock", [{"is_unset": True}, {"ahead_ms": 90 * MINUTE}, {}])
+def test_what_is_recorded_by_a_wrong_clock_may_be_of_any_window(clock: dict[str, Any]) -> None:
+    process = shop(closed=True)
+    process.clock = ClockCheck(offsets=[0, 0], **clock)
+    compacted = read(process)
+    coverage, clocks = find_coverage(compacted), find_clocks(compacted.manifest.processes, (), ())
+    for window in (LedgerSelection(None, FIRST - MINUTE), WINDOW):
+        assert knows_all_accepted(coverage, window, clocks) is not bool(clock)
+
+
+def test_a_client_that_was_read_by_an_older_version_takes_messages() -> None:
+    assert [each.takes_messages for each in find_presences(read(shop(closed=True)))] == [True]
+    later, before = shop(closed=True), shop(closed=True)
+    later.uses, before.uses = ["receives"], ["receives", "sends"]
+    assert [each.takes_messages for each in find_presences(read(later))] == [False]
+    later.add(before)
+    assert [each.takes_messages for each in find_presences(read(later))] == [True]
 
 
 def test_pauses_are_restarts_only_if_they_are_few() -> None:

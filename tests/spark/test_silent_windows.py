@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ from twinbus.cli.pipeline.pipeline import exit_code, report_text
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Kind
 from twinbus.ledger.reading.process_end import LastRecord, ProcessEnd, ProcessProbe
-from twinbus.ledger.reading.segment_files import segments_and_held
+from twinbus.ledger.reading.segment_files import STORE_FOLDER, segments_and_held
 from twinbus.ledger.upkeep.expected import EXPECTED_FILE
+from twinbus.ledger.upkeep.pruning import Pruned, PrunedProcess, save_pruned
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.report.page import page
 from twinbus.spark.transforms.selection import LedgerSelection
@@ -138,6 +140,35 @@ def test_an_idle_syphon_does_not_prove_that_a_night_was_silent(spark: SparkSessi
     assert "nobody who takes messages kept a ledger" in found.reconciliation.verdict
 
 
+@pytest.mark.parametrize("kind", [Kind.RECEIVED, Kind.DEAD_LETTERED])
+def test_who_only_receives_does_not_prove_that_a_night_was_silent(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
+    with small_ledger(tmp_path) as small:
+        shop, worker = small.writer("shop"), small.writer("worker", closed_at=300)
+        worker.say(0.5, Kind.PAIRED, "", namespace="contoso", count=1)
+        for minute in (1, 20):
+            shop.accepted(minute, "orders", f"{minute}")
+            worker.say(minute + 1, kind, "orders", f"{minute}", namespace="contoso", outcome="completed")
+        found = report(spark, small.write(), 100, 290)
+        assert exit_code(found) == 3
+        assert found.coverage.unkept == (at(100), at(290))
+
+
+def test_a_client_that_has_sent_nothing_yet_or_also_receives_proves_that_a_night_was_silent(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("new", "both"):
+        with small_ledger(tmp_path / name) as small:
+            small.writer("shop").accepted(1, "orders", "one")
+            client = small.writer("client", closed_at=300)
+            client.say(0.5, Kind.PAIRED, "", namespace="contoso", count=1)
+            if name == "both":
+                client.backlogged(1, "orders", "two")
+                client.say(2, Kind.RECEIVED, "orders", "one", namespace="contoso", outcome="completed")
+            assert exit_code(report(spark, small.write(), 100, 290)) == 0, name
+
+
 def test_a_window_after_the_last_record_and_before_the_first_is_unknown(
     spark: SparkSession, small: SmallLedger
 ) -> None:
@@ -171,6 +202,117 @@ def test_a_syphon_that_had_nothing_to_do_takes_no_certainty(spark: SparkSession,
     expect(ledger, "syphon", "contoso")
     assert exit_code(report(spark, ledger, 100, 250)) == 0
     assert exit_code(report(spark, ledger, 210, 290)) == 0
+
+
+def test_a_primary_that_is_expected_and_absent_makes_the_answer_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    with small_ledger(tmp_path) as small:
+        namespace, shop = small.writer("contoso", closed_at=100), small.writer("shop", closed_at=300)
+        for minute in (5, 60, 150, 160):
+            shop.accepted(minute, "orders", f"{minute}")
+            if minute < 100:
+                namespace.through(minute + 0.1, "orders", f"{minute}")
+        ledger = small.write()
+        assert exit_code(report(spark, ledger, 120, 250)) == 0, "nobody expects it"
+        expect(ledger, "contoso", "shop")
+        for since, until in ((120, 250), (200, 250)):
+            found = report(spark, ledger, since, until)
+            assert exit_code(found) == 3, (since, until)
+            assert [each.program for each in found.coverage.missing] == ["contoso on *"]
+
+
+def test_what_an_absent_syphon_may_have_brought_home_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    with small_ledger(tmp_path) as small:
+        client = small.writer("client")
+        for minute in (2, 10, 40, 95):
+            client.backlogged(minute, "orders", f"{minute}")
+        small.writer("syphon", machine="web-1").brought_home(3, "orders", "2")
+        other = small.writer("syphon", machine="web-2")
+        other.brought_home(55, "orders", "40")
+        other.brought_home(97, "orders", "95")
+        ledger = small.write()
+        found = report(spark, ledger, 8, 100)
+        assert exit_code(found) == 4, "nobody else is expected"
+        hosts = "".join(f'[[writer]]\nhost = "web-{number}"\nprogram = "syphon"\n' for number in (1, 2))
+        (ledger / EXPECTED_FILE).write_text(hosts)
+        found = report(spark, ledger, 8, 100)
+        assert exit_code(found) == 3
+        assert [each.program for each in found.coverage.missing] == ["syphon on web-1"]
+        assert [(each["verdict"], each["message_id"]) for each in found.reconciliation.named] == [("unknown", "10")]
+
+
+def test_what_anybody_on_an_absent_machine_may_have_brought_home_is_not_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its client was seen; its syphon was idle so far, and looks like nothing."""
+    with small_ledger(tmp_path) as small:
+        small.writer("client", machine="web-1").accepted(2, "orders", "early")
+        small.writer("syphon", machine="web-1").say(1, Kind.LONG_POLL, "", namespace="backup", count=1)
+        client = small.writer("client", machine="web-2")
+        client.backlogged(10, "orders", "one")
+        client.backlogged(40, "orders", "two")
+        small.writer("syphon", machine="web-2").brought_home(55, "orders", "two")
+        ledger = small.write()
+        (ledger / EXPECTED_FILE).write_text('[[writer]]\nhost = "web-1"\n')
+        found = report(spark, ledger, 8, 100)
+        assert exit_code(found) == 3
+        assert [(each["verdict"], each["message_id"]) for each in found.reconciliation.named] == [("unknown", "one")]
+
+
+def without_first_records(ledger: Path, program: str, count: int) -> str:
+    """As if its first segment had never arrived; returns which process it was."""
+    for segment in sorted(ledger.glob("*.jsonl")):
+        lines = segment.read_bytes().splitlines(keepends=True)
+        facts = json.loads(lines[0])
+        if facts["program"] == program:
+            segment.write_bytes(b"".join(lines[count:]))
+            return str(facts["process"])
+    raise AssertionError(program)
+
+
+def test_the_first_records_of_a_process_may_be_of_any_time_before(spark: SparkSession, small: SmallLedger) -> None:
+    small.writer("shop-0").accepted(12, "orders", "never stored")
+    late = small.writer("shop-5")
+    late.accepted(12, "orders", "nor this one")
+    late.accepted(150, "orders", "5-150")
+    ledger = small.write()
+    assert report(spark, ledger, 0, 40).reconciliation.lost == 2
+    shutil.rmtree(ledger / STORE_FOLDER)
+    without_first_records(ledger, "shop-5", 2)
+    found = report(spark, ledger, 0, 40)
+    assert (found.reconciliation.lost, found.reconciliation.lost_at_least, exit_code(found)) == (None, 1, 4)
+    [hole] = found.coverage.missing
+    assert (hole.program, hole.since_ms, hole.until_ms) == ("shop-5", 0, at(150))
+    assert exit_code(report(spark, ledger, 160, 290)) == 0, "it was there by then"
+
+
+def test_a_primary_without_its_first_records_kept_a_ledger_before(spark: SparkSession, tmp_path: Path) -> None:
+    with small_ledger(tmp_path) as small:
+        namespace, shop = small.writer("contoso", closed_at=300), small.writer("shop")
+        for minute in (5, 20, 60):
+            shop.accepted(minute, "orders", f"{minute}")
+            namespace.through(minute + 0.1, "orders", f"{minute}")
+        shop.accepted(12, "orders", "never stored")
+        ledger = small.write()
+        without_first_records(ledger, "contoso", 5)
+        found = report(spark, ledger, 0, 40)
+        assert exit_code(found) == 3
+        assert found.reconciliation.entities == {"orders": {"unknown": 3}}
+
+
+def test_what_is_missing_after_pruned_records_is_as_late_as_these(spark: SparkSession, small: SmallLedger) -> None:
+    shop = small.writer("shop-5")
+    for minute in (1, 12, 60):
+        shop.accepted(minute, "orders", f"5-{minute}")
+    ledger = small.write()
+    process = without_first_records(ledger, "shop-5", 3)
+    gone = PrunedProcess("here", "shop-5", at(1), at(1), unread=[(1, 2)], pruned_ms=at(200))
+    save_pruned(ledger, Pruned(processes={process: gone}))
+    found = report(spark, ledger, 10, 40)
+    assert exit_code(found) == 3
+    assert [(each.since_ms, each.until_ms) for each in found.coverage.missing] == [
+        (at(1), at(60)),
+        (at(1), at(1) + 1),
+    ]
 
 
 def test_a_quiet_night_of_those_that_are_still_running_is_nothing_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from twinbus.own_files import try_lock
 from twinbus.storage import Folder, Location, StoredFile, open_folder
 
 LOOKS_MAX = 20
+FULL = 0.99
+"""From which share of its limit a folder counts as full: a writer stops before what it would write passes the limit."""
 STORE_FOLDER = "compacted"
 """Default name of the compacted store of a ledger."""
 STORE_FILE, STORE_STEPS = "manifest.json", "steps"
@@ -127,6 +129,13 @@ class FoundSegments(NamedTuple):
         """The processes that have a segment open on this machine."""
         return frozenset([name for name in (each.process for each in self.held) if name is not None])
 
+    @property
+    def in_full_folders(self) -> frozenset[str]:
+        """Those of them whose folder has reached the usual limit: perhaps they cannot write."""
+        folders = crowded_folders(self.segments, FULL)
+        names = (each.process for each in self.held if folders and each.path.parent in folders)
+        return frozenset([name for name in names if name is not None])
+
 
 def find_segments(ledger: Location) -> list[StoredSegment]:
     """The segments at any depth, in the order of their own names.
@@ -227,7 +236,16 @@ USUAL_MAX: int = next(each.default for each in fields(LedgerOptions) if each.nam
 
 
 def crowded(segments: Iterable[StoredSegment]) -> list[str]:
-    """A line for each folder whose segments have nearly reached the usual limit of a writer, or passed it.
+    """A line for each folder whose segments have nearly reached the usual limit of a writer, or passed it."""
+    return [
+        f"the segments in {folder} take up {taken:,} bytes; unless directory_bytes_max says otherwise, writers stop at "
+        f"{USUAL_MAX:,}: twinbus ledger prune makes room"
+        for folder, taken in crowded_folders(segments).items()
+    ]
+
+
+def crowded_folders(segments: Iterable[StoredSegment], share: float = CROWDED) -> dict[Path, int]:
+    """Folders whose segments take up this share of the usual limit, and how many bytes that is.
 
     Nobody writes to a URL, so there is no limit.
     """
@@ -235,9 +253,4 @@ def crowded(segments: Iterable[StoredSegment]) -> list[str]:
     for each in segments:
         if each.folder.is_local:
             used[each.path.parent] = used.get(each.path.parent, 0) + each.bytes
-    return [
-        f"the segments in {folder} take up {taken:,} bytes; unless directory_bytes_max says otherwise, writers stop at "
-        f"{USUAL_MAX:,}: twinbus ledger prune makes room"
-        for folder, taken in used.items()
-        if taken >= CROWDED * USUAL_MAX
-    ]
+    return {folder: taken for folder, taken in used.items() if taken >= share * USUAL_MAX}

@@ -36,7 +36,7 @@ class LivenessMark:
         self.cells = memoryview(bytearray(SIZE)).cast("Q")
         self._path: Path | None = None
 
-    def share(self, process: str) -> None:
+    def share(self, process: str, now_ms: int) -> None:
         """Move it to shared memory, where other processes can read it. Does nothing if there is none."""
         folder = _folder_of(os.getuid())
         with suppress(OSError, ValueError):
@@ -47,7 +47,7 @@ class LivenessMark:
             try:
                 # Written, not only made longer: memory that is not there would end the process when it is touched.
                 started = memoryview(bytearray(SIZE)).cast("Q")
-                started[MAGIC], started[NOTED], started[WRITING] = OURS, 1, 1
+                started[MAGIC], started[NOTED], started[WRITING], started[ALIVE_MS] = OURS, 1, 1, max(0, now_ms)
                 os.write(file, started.cast("B"))
                 shared = memoryview(mmap.mmap(file, SIZE)).cast("Q")
             finally:

@@ -88,7 +88,7 @@ class WriterThread:
 
     def _run(self) -> None:
         wait_s, synced_ns = self._options.write_interval_s, self._monotonic_ns()
-        self._mark.share(self._process)
+        self._mark.share(self._process, self._writer.now_ms)
         while True:
             requests = self._requests_within(wait_s)
             self._called = False

@@ -43,6 +43,11 @@ LINE_START = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is parsed with more care."""
 LEDGER_KINDS = [str(kind) for kind in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
 _KINDS = frozenset(map(str, Kind))
+_USES = {
+    "receives": frozenset(map(str, (Kind.RECEIVED, Kind.DEAD_LETTERED))),
+    "sends": frozenset(map(str, (Kind.ACCEPTED, Kind.BACKLOGGED, Kind.SPOOLED, Kind.NOT_SENT))),
+}
+"""What shows how a client uses its pair."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -298,6 +303,7 @@ def _describe_process(table: Any) -> Process:
         closed=any(each["kind"] == Kind.CLOSED for each in about_ledger),
         rejected=_rejected_events(rejected),
         roles=_roles(table["kind"]),
+        uses=_uses(table["kind"]),
         primaries=primaries_in(table),
         stores=stores_in(table),
         secondaries=secondaries_in(table),
@@ -310,6 +316,11 @@ def _roles(kinds: Any) -> list[str]:
     """The roles that are the only ones to record kinds of these."""
     known = [FACTS[Kind(each)].by for each in pc.unique(kinds).to_pylist() if each in _KINDS]
     return sorted({by[0] for by in known if len(by) == 1} - {"ledger"})
+
+
+def _uses(kinds: Any) -> list[str]:
+    found = set(pc.unique(kinds).to_pylist())
+    return [use for use, shown_by in _USES.items() if not found.isdisjoint(shown_by)]
 
 
 def _reported_gap(record: dict[str, Any]) -> ReportedGap:

@@ -47,6 +47,8 @@ class CompactedLedger:
     """The liveness marks of running processes, where they can be read."""
     has_locks: bool = True
     """Whether all segments are where file locks show who writes; at a URL the last ones may not have arrived yet."""
+    in_full_folders: frozenset[str] = frozenset()
+    """Running processes whose folder has reached the usual limit."""
 
 
 ReadChunks = Callable[[list[Chunk], Folder], list[ChunkResult]]
@@ -76,7 +78,8 @@ def compact_ledger(read_chunks: ReadChunks, ledger: Location, store: Location | 
         manifests.save(into, manifest)  # with the segments that became shorter
     bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
     read = (bytes_read, len(chunks), read_ms)
-    return CompactedLedger(into, manifest, running, *read, expected, pruned, found.marks, not found.without_locks)
+    seen = (found.marks, not found.without_locks, found.in_full_folders)
+    return CompactedLedger(into, manifest, running, *read, expected, pruned, *seen)
 
 
 def store_of(ledger: Location, store: Location | None) -> Folder:

@@ -34,8 +34,6 @@ class MissingRecords:
     reason: str
     hides_accepted: bool = True
     """Whether messages may have been accepted that no other record has; else only later events are missing."""
-    hides_fates: bool = True
-    """Whether events of messages that others accepted may be missing; else only acceptances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +79,9 @@ def find_coverage(compacted: CompactedLedger) -> StoreCoverage:
         if not _is_explained(each, compacted)
     ]
     missing += _of_several_primaries(processes.values())
-    missing += [
-        _of_stuck(name, Process()) for name in compacted.running - set(processes) if _has_written_none(name, compacted)
-    ]
+    nothing = Process()
+    silent = sorted(compacted.running - set(processes))
+    missing += [_of_stuck(name, nothing, compacted) for name in silent if _is_stuck(name, nothing, compacted)]
     missing += _of_absent_writers(compacted.expected, find_presences(compacted))
     missing += [_of_wrong_clock(name, each) for name, each in processes.items() if _has_wrong_clock(each)]
     in_time = [each for each in processes.values() if not _has_wrong_clock(each)] or list(processes.values())
@@ -116,11 +114,15 @@ class LedgerPresence(msgspec.Struct):
     first_ms: int
     last_ms: int
     roles: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
 
     @property
     def takes_messages(self) -> bool:
-        """Whether its records show that it accepts or stores messages; those of an idle syphon show nothing."""
-        return not {"client", "namespace"}.isdisjoint(self.roles)
+        """Whether its records show that it accepts or stores messages; those of an idle syphon show nothing.
+
+        A client that has done nothing yet is there to send; one that has only received is a receiver.
+        """
+        return "namespace" in self.roles or ("client" in self.roles and self.uses != ("receives",))
 
 
 def find_presences(compacted: CompactedLedger) -> list[LedgerPresence]:
@@ -138,25 +140,29 @@ def _presence(name: str, process: Process, compacted: CompactedLedger) -> Ledger
         last_ms = max(last_ms, min(process.end.until_ms, compacted.read_ms) - set_ms)
     if first_ms > last_ms:
         first_ms, last_ms = process.first_ms, process.first_ms
-    return LedgerPresence(process.host, process.program, first_ms, last_ms, tuple(process.roles))
+    roles, uses = tuple(process.roles), tuple(process.uses)
+    return LedgerPresence(process.host, process.program, first_ms, last_ms, roles, uses)
 
 
 def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:
-    """Whether a running process has events that it could not write for a while."""
+    """Whether a running process has events that it could not write for a while, perhaps since it began.
+
+    In another container its mark cannot be read; then it may have, if its folder is full.
+    """
     mark = compacted.marks.get(name)
-    if mark is None or mark.is_clear:
+    if mark.is_clear if mark is not None else name not in compacted.in_full_folders:
         return False
-    return max(mark.alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
+    alive_ms = 0 if mark is None else mark.alive_ms
+    return max(alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
 
 
-def _has_written_none(name: str, compacted: CompactedLedger) -> bool:
-    """Whether a running process has events and never could write any."""
-    mark = compacted.marks.get(name)
-    return mark is not None and not mark.is_clear and not mark.written
-
-
-def _of_stuck(name: str, process: Process) -> MissingRecords:
+def _of_stuck(name: str, process: Process, compacted: CompactedLedger) -> MissingRecords:
     text = "it is running and cannot write its last events: is its disk full or hung, or directory_bytes_max reached?"
+    if name not in compacted.marks:
+        text = (
+            "it is running, its liveness mark cannot be read from here, and the segments in its folder take up as much "
+            "as they usually may: perhaps it cannot write (twinbus ledger prune makes room)"
+        )
     return MissingRecords(
         name, process.program, None, process.last_ms, FOREVER_MS, text, hides_accepted=_accepts(process)
     )
@@ -176,8 +182,8 @@ def _of_wrong_clock(name: str, process: Process) -> MissingRecords:
     ahead_ms = process.clock.ahead_ms
     how = f"is ahead, by {ahead_ms / 1000:,.0f} s at least" if ahead_ms else "was not set when it began"
     text = f"the clock of {process.host} {how}: when its messages were sent, and which overtook which, is unknown"
-    until_ms = FOREVER_MS if ahead_ms else process.last_ms + 1
-    return MissingRecords(name, process.program, None, process.first_ms, until_ms, text)
+    # Nor is it known from when they are: a window may have them whatever their times say.
+    return MissingRecords(name, process.program, None, 0, FOREVER_MS, text)
 
 
 def _correction_line(process: Process) -> str:
@@ -191,7 +197,9 @@ def _correction_line(process: Process) -> str:
 
 def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list[MissingRecords]:
     pruned = compacted.pruned.get(name, PrunedProcess())
-    elsewhere = (NumberRange(first, last, 0, 0) for first, last in (*pruned.read, *pruned.unread))
+    # Of pruned records only the first and the last time are known: what follows one is not before the first.
+    times = pruned.last_ms, pruned.first_ms
+    elsewhere = (NumberRange(first, last, *times) for first, last in (*pruned.read, *pruned.unread))
     found = [_of_hole(name, process, hole) for hole in find_holes(join_ranges([*process.ranges, *elsewhere]))]
     if process.not_understood:
         text = "records of a newer schema: read them with a newer twinbus"
@@ -209,7 +217,7 @@ def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list
         times = (process.last_ms, until_ms)
         found.append(MissingRecords(name, process.program, records, *times, text, hides_accepted=accepts))
     if name in compacted.running and not process.closed and _is_stuck(name, process, compacted):
-        found.append(_of_stuck(name, process))
+        found.append(_of_stuck(name, process, compacted))
     return found
 
 
@@ -225,7 +233,8 @@ def _of_pruned(name: str, pruned: PrunedProcess, process: Process) -> list[Missi
 
 def _of_hole(name: str, process: Process, hole: NumberRange) -> MissingRecords:
     reported = [gap for gap in process.gaps if gap.first <= hole.last and gap.last >= hole.first]
-    since_ms = min([hole.first_ms or process.first_ms, *(gap.since_ms for gap in reported if gap.since_ms)])
+    # 0: no record is before it, so it may have begun at any time.
+    since_ms = min([hole.first_ms, *(gap.since_ms for gap in reported if gap.since_ms)])
     until_ms = max([hole.last_ms or FOREVER_MS, *(gap.until_ms for gap in reported)])
     reason = "; ".join(dict.fromkeys(gap.reason for gap in reported)) or "nobody knows why: were segments removed?"
     return MissingRecords(name, process.program, hole.size, since_ms, until_ms, reason)

@@ -148,6 +148,9 @@ class Process(msgspec.Struct):
     rejected: RejectedEvents = msgspec.field(default_factory=RejectedEvents)
     roles: list[str] = []
     """What it is, by its records: "client", "syphon", "namespace", ...; empty: too few records to say."""
+    uses: list[str] = []
+    """What a client does with messages, by its records: "receives", "sends". Empty: neither so far, or they were read
+    by a version that did not look."""
     primaries: list[str] = []
     """The primaries that its records name. This list and the next two are empty in stores that are older than them."""
     stores: list[str] = []
@@ -174,11 +177,17 @@ class Process(msgspec.Struct):
         self.not_understood += more.not_understood
         self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
+        self.uses = sorted({*self.uses, *more.uses})
         self.primaries = unique_names([*self.primaries, *more.primaries])
         self.stores = unique_names([*self.stores, *more.stores])
         self.secondaries = unique_names([*self.secondaries, *more.secondaries])
         self.ranges = join_ranges([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
+
+    @property
+    def has_beginning(self) -> bool:
+        """Whether its first record is there: it kept no ledger before. Without any number, there is no other sign."""
+        return not self.ranges or self.ranges[0].first == 1
 
     def _join_offsets(self, more: Process) -> list[int]:
         """Empty if the clock of some records was not measured: the others prove nothing about those."""

@@ -83,13 +83,16 @@ def primary_not_kept(processes: Iterable[Process]) -> tuple[Period, ...]:
 
 
 def _not_kept(processes: Iterable[Process]) -> tuple[Period, ...]:
-    """When a namespace kept no ledger, given the processes in which it did: before the first, and between them."""
+    """When a namespace kept no ledger, given the processes in which it did: before the first, and between them.
+
+    Not before a process whose first records are missing: when it began, nobody knows.
+    """
     kept = sorted(processes, key=lambda each: each.first_ms)
     if not kept:
         return ()  # it never kept one: its missing records prove nothing anyway
-    found, last = [Period(0, kept[0].first_ms)], kept[0]
+    found, last = [Period(0, kept[0].first_ms)] if kept[0].has_beginning else [], kept[0]
     for each in kept[1:]:
-        if last.closed and each.first_ms - last.last_ms > RESTART_MS:
+        if last.closed and each.has_beginning and each.first_ms - last.last_ms > RESTART_MS:
             found.append(Period(last.last_ms, each.first_ms))
         last = each if each.last_ms >= last.last_ms else last
     return tuple(found)

@@ -193,7 +193,7 @@ def find_evidence(
     """What the manifest shows beside the messages themselves.
 
     Whoever is absent `in_window` takes nothing from what a namespace's own ledger proves: when that was not kept, it
-    shows itself. Nor does it hide what became of messages, if all that it ever was is a client.
+    shows itself. What it hides is what became of the others: syphons bring messages home, clients receive them.
     """
     processes = compacted.manifest.processes
     killed = [
@@ -202,7 +202,7 @@ def find_evidence(
         if ending_of(name, process, compacted.running) == "killed"
     ]
     primary, secondary = primary_records(compacted, coverage), secondary_records(compacted, coverage)
-    gaps = [each for each in (in_window or coverage).missing if each.hides_fates]
+    gaps = (in_window or coverage).missing
     missing = {each.process for each in gaps}
     clocks = find_clocks(processes, primary.processes, secondary.processes, missing)
     until_ms = max((each.until_ms for each in gaps), default=0)

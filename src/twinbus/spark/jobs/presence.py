@@ -9,6 +9,7 @@ part of the window is enough, as in a report of everything: what starts each hou
 without any message needs more: then somebody who accepts or stores messages must have kept a ledger in all of it.
 
 A syphon is different: it accepts and stores nothing, and one that had nothing to bring home may not have been started.
+So its absence matters only for messages that look lost: it may have brought them home.
 
 At a URL a segment arrives some time after it was written. A closed process may have a successor of which nothing is
 there yet. So an expected writer has to be present to the end of a window that ends less than an hour ago.
@@ -74,12 +75,10 @@ def _of_writer(
             "yet: let the window end an hour ago (--until 1h)"
         )
         since_ms = max(since_ms, last_ms)
-    # One process of a syphon may have been idle, and another one shows what it is.
-    roles = {role for each in seen for role in each.roles}
-    if not roles or not roles.isdisjoint({"client", "namespace"}):
-        accepts, fates = not roles or "client" in roles, roles != {"client"}
-        times = (since_ms, until_ms + 1)
-        yield MissingRecords("", f"{writer}", None, *times, text, hides_accepted=accepts, hides_fates=fates)
+    # One process of a syphon may have been idle, and another one shows what it is. What a namespace took from those
+    # who keep no ledger, only its own tells; so without it, "all is accounted for" is about the others.
+    accepts = {role for each in seen for role in each.roles} != {"syphon"}
+    yield MissingRecords("", f"{writer}", None, since_ms, until_ms + 1, text, hides_accepted=accepts)
 
 
 def _nearest(window: LedgerSelection, present: Iterable[LedgerPresence], whose: str) -> str:
