@@ -107,6 +107,7 @@ def test_an_absent_client_hides_nothing_that_the_ledger_of_the_primary_proves_to
     assert [each["message_id"] for each in found["named"] if each["verdict"] == "lost"] == ["never stored"]
 
 
+@pytest.mark.long
 def test_a_quiet_window_is_certain_whatever_a_client_hid_that_was_killed_before_it(
     spark: SparkSession, small: SmallLedger
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_quiet_window_is_certain_whatever_a_client_hid_that_was_killed_before_
         assert exit_code(report(spark, ledger, 210, 350)) == 3, "nobody kept a ledger at its end"
 
 
+@pytest.mark.long
 def test_a_time_that_nobody_kept_is_shown_although_the_messages_of_the_window_are_accounted_for(
     spark: SparkSession, small: SmallLedger
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_time_that_nobody_kept_is_shown_although_the_messages_of_the_window_ar
     assert report(spark, ledger, 100, 290).coverage.unkept is None
 
 
+@pytest.mark.long
 def test_an_idle_syphon_does_not_prove_that_a_night_was_silent(spark: SparkSession, small: SmallLedger) -> None:
     syphon = small.writer("syphon", closed_at=500)
     syphon.say(250, Kind.LONG_POLL, "", namespace="backup", count=1)
@@ -140,6 +143,7 @@ def test_an_idle_syphon_does_not_prove_that_a_night_was_silent(spark: SparkSessi
     assert "nobody who takes messages kept a ledger" in found.reconciliation.verdict
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Kind.RECEIVED, Kind.DEAD_LETTERED])
 def test_who_only_receives_does_not_prove_that_a_night_was_silent(
     spark: SparkSession, tmp_path: Path, kind: Kind
@@ -155,6 +159,7 @@ def test_who_only_receives_does_not_prove_that_a_night_was_silent(
         assert found.coverage.unkept == (at(100), at(290))
 
 
+@pytest.mark.long
 def test_a_client_that_has_sent_nothing_yet_or_also_receives_proves_that_a_night_was_silent(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -169,6 +174,7 @@ def test_a_client_that_has_sent_nothing_yet_or_also_receives_proves_that_a_night
             assert exit_code(report(spark, small.write(), 100, 290)) == 0, name
 
 
+@pytest.mark.long
 def test_a_window_after_the_last_record_and_before_the_first_is_unknown(
     spark: SparkSession, small: SmallLedger
 ) -> None:
@@ -192,6 +198,7 @@ def test_a_window_without_a_message_in_which_nobody_kept_a_ledger_for_a_while_is
     assert exit_code(report(spark, ledger, 100, 350)) == 0, "its messages are accounted for"
 
 
+@pytest.mark.long
 def test_a_syphon_that_had_nothing_to_do_takes_no_certainty(spark: SparkSession, small: SmallLedger) -> None:
     """It accepts nothing and stores nothing."""
     syphon = small.writer("syphon")
@@ -240,6 +247,7 @@ def test_what_an_absent_syphon_may_have_brought_home_is_not_lost(spark: SparkSes
         assert [(each["verdict"], each["message_id"]) for each in found.reconciliation.named] == [("unknown", "10")]
 
 
+@pytest.mark.long
 def test_what_anybody_on_an_absent_machine_may_have_brought_home_is_not_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -285,6 +293,7 @@ def test_the_first_records_of_a_process_may_be_of_any_time_before(spark: SparkSe
     assert exit_code(report(spark, ledger, 160, 290)) == 0, "it was there by then"
 
 
+@pytest.mark.long
 def test_a_primary_without_its_first_records_kept_a_ledger_before(spark: SparkSession, tmp_path: Path) -> None:
     with small_ledger(tmp_path) as small:
         namespace, shop = small.writer("contoso", closed_at=300), small.writer("shop")
@@ -299,6 +308,7 @@ def test_a_primary_without_its_first_records_kept_a_ledger_before(spark: SparkSe
         assert found.reconciliation.entities == {"orders": {"unknown": 3}}
 
 
+@pytest.mark.long
 def test_what_is_missing_after_pruned_records_is_as_late_as_these(spark: SparkSession, small: SmallLedger) -> None:
     shop = small.writer("shop-5")
     for minute in (1, 12, 60):
@@ -315,6 +325,7 @@ def test_what_is_missing_after_pruned_records_is_as_late_as_these(spark: SparkSe
     ]
 
 
+@pytest.mark.long
 def test_a_quiet_night_of_those_that_are_still_running_is_nothing_lost(spark: SparkSession, tmp_path: Path) -> None:
     base_ms = time.time_ns() // 1_000_000 - 20 * 60 * MINUTE
     with small_ledger(tmp_path, base_ms=base_ms) as small:
@@ -331,6 +342,7 @@ def test_a_quiet_night_of_those_that_are_still_running_is_nothing_lost(spark: Sp
         assert exit_code(report(spark, ledger, window + 10_000, None)) == 3, "nobody knows what will be"
 
 
+@pytest.mark.long
 def test_a_watch_of_a_window_without_records_is_not_certain(
     small: SmallLedger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
