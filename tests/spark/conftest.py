@@ -25,7 +25,9 @@ WORDS_MAX = 4_000
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):  # those without the session as well: some start a JVM in another process
-            item.add_marker(pytest.mark.timeout(300))  # a mark of its own goes before this one
+            is_large = item.get_closest_marker(LARGE) is not None
+            # A mark of its own goes before this one. Who is stopped in a call of the JVM spoils it for all that follow.
+            item.add_marker(pytest.mark.timeout(1_800 if is_large else 300))
 
 
 @pytest.hookimpl(wrapper=True)
