@@ -227,7 +227,7 @@ PIPELINE = (
         "        and committed.closed < each.batch <= committed.batch",
         "        and each.batch <= committed.batch",
         "files that an attempt names after its batch is over are deleted, and nobody has read them",
-        "test_a_driver_killed_at_any_operation_does_not_lose_what_a_late_attempt_had",
+        "test_an_attempt_that_wakes_up_after_its_batch_is_over_adds_to_a_later_one",
     ),
     Mutant(
         "D3",

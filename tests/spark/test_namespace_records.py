@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.compaction.coverage import find_coverage
 from twinbus.spark.compaction.manifest import Manifest, NumberRange, Process, SkippedLines
 from twinbus.spark.compaction.namespace_records import RESTART_MS, NamespaceRecords, primary_records
-from twinbus.spark.compaction.primaries import primary_names, split_name, unidentified_namespaces
+from twinbus.spark.compaction.primaries import primary_names, split_name, unidentified_namespaces, unique_names
 from twinbus.storage.local_folder import LocalFolder
 
 DAY = 86_400_000
@@ -117,3 +118,9 @@ def test_the_primary_is_whom_clients_name_or_the_only_namespace_there_is(
 def test_an_entity_of_another_namespace_has_its_name_before_it() -> None:
     assert split_name("backup:orders") == ("backup", "orders")
     assert split_name("orders/a") == ("", "orders/a")
+
+
+def test_a_namespace_of_several_spellings_is_called_the_same_in_whatever_order_they_are_read() -> None:
+    names = ("contoso", "Contoso", "CONTOSO", "backup")
+    assert {tuple(unique_names(each)) for each in permutations(names)} == {("CONTOSO", "backup")}
+    assert unique_names([*unique_names(["contoso", "backup"]), "Contoso"]) == ["Contoso", "backup"]

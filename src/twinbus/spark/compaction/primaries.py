@@ -63,9 +63,15 @@ def secondaries_in(table: Any) -> list[str]:
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Names of different namespaces, in order, ten at most; case does not count."""
-    found = {name.casefold(): name for name in names if name and name.casefold() != UNNAMED}
-    return sorted(found.values())[:NAMES_KEPT_MAX]
+    """Names of different namespaces, in order, ten at most; case does not count.
+
+    Of several spellings it takes the first in order, so that the order of processes and of reports makes no difference.
+    """
+    spellings: dict[str, str] = {}
+    for name in names:
+        if name and (folded := name.casefold()) != UNNAMED:
+            spellings[folded] = min(name, spellings.get(folded, name))
+    return sorted(spellings.values())[:NAMES_KEPT_MAX]
 
 
 def primary_names(processes: Iterable[Process]) -> frozenset[str]:
