@@ -183,6 +183,8 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
 
     plan_by(monkeypatch, rows)
     monkeypatch.setattr(merge, "ACCOUNT_FILES_MAX", 8)
+    monkeypatch.setattr(merge, "ACCOUNTS_PER_FILE", 40)
+    monkeypatch.setattr(merge, "FEW_PER_FILE", 40)  # so that a turn leaves some files of accounts alone
     monkeypatch.setattr(merge, "FILES_MAX", 1)
     most: dict[str, int] = {}
     for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
