@@ -150,7 +150,8 @@ def _is_stuck(name: str, process: Process, compacted: CompactedLedger) -> bool:
     In another container its mark cannot be read; then it may have, if its folder is full.
     """
     mark = compacted.marks.get(name)
-    if mark.is_clear if mark is not None else name not in compacted.in_full_folders:
+    may_wait = name in compacted.in_full_folders if mark is None else not mark.is_clear
+    if not may_wait:
         return False
     alive_ms = 0 if mark is None else mark.alive_ms
     return max(alive_ms, process.last_ms) + process.wait_us // 1000 + WRITE_LATE_MS < compacted.read_ms
@@ -197,7 +198,8 @@ def _correction_line(process: Process) -> str:
 
 def _of_process(name: str, process: Process, compacted: CompactedLedger) -> list[MissingRecords]:
     pruned = compacted.pruned.get(name, PrunedProcess())
-    # Of pruned records only the first and the last time are known: what follows one is not before the first.
+    # Of pruned records only the times of the first and the last of all are known. So these are bounds: what is missing
+    # before a range may be as late as the last, and what is missing after it as early as the first.
     times = pruned.last_ms, pruned.first_ms
     elsewhere = (NumberRange(first, last, *times) for first, last in (*pruned.read, *pruned.unread))
     found = [_of_hole(name, process, hole) for hole in find_holes(join_ranges([*process.ranges, *elsewhere]))]
